@@ -16,7 +16,7 @@ from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
-from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
+from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.server.permits import (
     AgentAction,
     OpenCalls,
@@ -30,7 +30,6 @@ from namesrv_common.server.permits import (
 from namesrv_common.server.rpc_handlers import Context, Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError, identities
-from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.topic_names import Group
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -141,8 +140,13 @@ class AgentSecurity:
             self._permits = reloaded_permits(path) if path else None
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
-        self.rule = _rule(settings, self._permits, self.listener)
+        self.rule: Rule = lambda *_: None
         """For both listeners."""
+        permits, listener, group = self._permits, self.listener, (settings.cluster, settings.broker_name)
+        if permits is not None:
+            self.rule = by_permits(lambda: permits.value, group)
+        elif listener is not None and settings.tls_client_ca is not None:
+            self.rule = own_group_commands(lambda: listener.value.names, group)
         if self._permits is not None:
             warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
         if self.listener is None:
@@ -163,15 +167,6 @@ class AgentSecurity:
             if self._permits.refreshed()[0] != before:
                 self.on_permits_reloaded()
         return CHECK_SECONDS
-
-
-def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule:
-    group = (settings.cluster, settings.broker_name)
-    if permits is not None:
-        return by_permits(lambda: permits.value, group)
-    if listener is not None and settings.tls_client_ca is not None:
-        return own_group_commands(lambda: listener.value.names, group)
-    return lambda *_: None
 
 
 def _client(settings: AgentSettings, token: Path | None, server_name: str | None = None) -> ClientSecurity | None:

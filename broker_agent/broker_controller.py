@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import structlog
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_BROKER_DOWN
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
@@ -105,8 +105,7 @@ class BrokerController:
         self._periodic.start()
         self._files.start()
         self._changes.start()
-        reason = route_data_pb2.REMOVAL_REASON_BROKER_DOWN
-        self._probe.on_down = partial(self._outer_api.unregister_broker_all, reason, wait=False)
+        self._probe.on_down = partial(self._outer_api.unregister_broker_all, REMOVAL_REASON_BROKER_DOWN, wait=False)
         self._probe.on_up = self._broker_up
         self._probe.start()
         _log.info(

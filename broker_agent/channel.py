@@ -149,9 +149,10 @@ class NamesrvChannel(PeriodicThread):
                     self._stopping.wait(EVENT_PAUSE_SECONDS)
                     match response.WhichOneof("event"):
                         case "closing":
-                            reason = response.closing.reason
-                            shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
-                            return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
+                            reasons, reason = pb.ChannelClosing.Reason, response.closing.reason
+                            # A newer name server may have other reasons.
+                            name = reasons.Name(reason) if reason in reasons.values() else f"reason {reason}"
+                            return f"closed by the name server: {name}", reason == reasons.REASON_SHUTDOWN, was_open
                         case "opened" if was_open:
                             return "the name server opened it twice", False, was_open
                         case "opened":
@@ -185,12 +186,6 @@ class NamesrvChannel(PeriodicThread):
     def _end_stream(self) -> None:
         if self._stream is not None:
             self._stream.cancel()  # type: ignore[no-untyped-call]
-
-
-def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
-    """A newer name server may have reasons that are not known here."""
-    known = reason in pb.ChannelClosing.Reason.values()
-    return pb.ChannelClosing.Reason.Name(reason) if known else f"reason {reason}"
 
 
 def connection_options(keepalive_seconds: float) -> Options:

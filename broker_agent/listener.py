@@ -220,10 +220,8 @@ CONNECTION_AGE_GRACE_SECONDS = 30.0
 """Time for the calls of such a connection, until it is closed."""
 
 
-# A gRPC listener of the agent: health checks, and the services that are added to it.
-#
-# Requests are received by an event loop, and each is answered in a thread once it has arrived in full. A client that
-# sends half a request holds no thread.
+# The fast listener. Requests are received by an event loop, and each is answered in a thread once it has arrived in
+# full. A client that sends half a request holds no thread.
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name

@@ -21,6 +21,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
 from broker_agent.timing import Timing
+from broker_agent.topics.topic_service import version_message
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ClientSecurity, open_channel
 from namesrv_common.endpoints import Endpoint
@@ -283,7 +284,8 @@ class NamesrvTarget:
 
     def _need_register(self, wanted: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
-        request, now = wanted.query(), self._timing.clock()
+        version, now = version_message(wanted.version), self._timing.clock()
+        request = pb.QueryDataVersionRequest(broker=wanted.broker.identity(), data_version=version)
         try:
             # Half of the time, so that enough is left for the registration itself if the answer never comes.
             response = self._call(self._stub.QueryDataVersion, request, now + (deadline - now) / 2)
@@ -292,7 +294,7 @@ class NamesrvTarget:
             self._log.debug("query_data_version_failed", error=str(error))
             return True
         holds_any = response.HasField("data_version")
-        changed = response.changed or (holds_any and response.data_version != request.data_version)
+        changed = response.changed or (holds_any and response.data_version != version)
         self.state.version_answered(response.header.namesrv_name, changed=changed, holds_any=holds_any)
         return changed
 

@@ -130,9 +130,6 @@ class NameServerCalls:
                 end_span(code)
 
 
-_KIND_PREFIX = "REGISTRATION_KIND_"
-
-
 @dataclass(eq=False)
 class AgentMetrics(Collector):
     """Read at each scrape, in the scrape's thread. All series of a name server go when it leaves the list."""
@@ -185,7 +182,7 @@ def _of_targets(targets: tuple[NamesrvTarget, ...]) -> Iterator[GaugeMetricFamil
         if (seconds := state.confirmed_seconds_ago) is not None:
             age.add_metric([endpoint], seconds)
         for (kind, result), count in state.counts.items():
-            name = pb.RegistrationKind.Name(kind).removeprefix(_KIND_PREFIX).lower()
+            name = pb.RegistrationKind.Name(kind).removeprefix("REGISTRATION_KIND_").lower()
             registrations.add_metric([endpoint, name, result], count)
         late.add_metric([endpoint], report.late_answer_count)
     yield from (registered, age, registrations, late)

@@ -104,10 +104,6 @@ class Registration:
         """Whether a name server that holds the other one holds this one."""
         return other is not None and self.broker == other.broker and self.version == other.version
 
-    def query(self) -> pb.QueryDataVersionRequest:
-        """Asks whether a name server holds another version."""
-        return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=version_message(self.version))
-
     def full(self) -> pb.RegisterBrokerRequest:
         """The whole table."""
         with self._making:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from broker_agent.broker_probe import FAILURES, ProbeKind
+from broker_agent.broker_probe import FAILURES
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.process.settings_cli import ListenerSecuritySettings, ProgramSettings, advanced
@@ -90,7 +90,9 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     master_agent: _Address | None = advanced(
         None, "Master's agent for a slave, host:port; by default on the master's host, at its default port."
     )
-    probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
+    probe: Literal["tcp", "none"] = Field(
+        "tcp", description="tcp: unregister a broker that takes no connections; none: never."
+    )
     probe_addr: _Address | None = advanced(None, "Address to probe, host:port; broker_addr by default.")
     probe_failures: int = advanced(
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100

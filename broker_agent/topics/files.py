@@ -221,7 +221,6 @@ def _is_damaged(file: Path, content: bytes) -> bool:
 
 # The files of a broker that the agent follows: it reads them whenever they change, and never writes them.
 
-
 BROKEN_SECONDS = 3.0
 """How long a file may be broken or missing before that is a fault: the broker may be writing it."""
 START_SECONDS = 0.5

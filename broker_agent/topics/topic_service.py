@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -202,28 +202,23 @@ class TopicConfigServicer:
         return pb.GetTopicResponse(topic_config=topic_message(topic), data_version=version_message(table.data_version))
 
     def ListTopics(self, request: pb.ListTopicsRequest, _context: object) -> Iterator[pb.ListTopicsResponse]:
-        """GET_ALL_TOPIC_CONFIG, 21."""
+        """GET_ALL_TOPIC_CONFIG, 21. The first message has the version, also if there are no topics."""
         table = self._manager.table
-        version = version_message(table.data_version)
+        version, count = version_message(table.data_version), len(table.topics)
         if request.HasField("unless_version") and version_of(request.unless_version) == table.data_version:
-            answer = pb.ListTopicsResponse(data_version=version, topic_count=len(table.topics), unchanged=True)
-            return iter((answer,))
-        return _chunks(version, table.topics)
+            yield pb.ListTopicsResponse(data_version=version, topic_count=count, unchanged=True)
+            return
+        chunk, room = pb.ListTopicsResponse(data_version=version, topic_count=count), MAX_CHUNK_BYTES
+        for topic in table.topics:
+            message = topic_message(topic)
+            room -= message.ByteSize()
+            if room < 0 and chunk.topic_configs:
+                yield chunk
+                chunk, room = pb.ListTopicsResponse(), MAX_CHUNK_BYTES - message.ByteSize()
+            chunk.topic_configs.append(message)
+        yield chunk
 
     def _check_master(self) -> None:
         if self._is_slave() and not self._manager.follows:  # a manager that follows a file has its own, better reason
             text = "this broker is a slave and copies its topics: change topics at the master"
             raise Refused(Reason.NOT_MASTER, text)
-
-
-def _chunks(version: route_data_pb2.DataVersion, topics: Sequence[TopicConfig]) -> Iterator[pb.ListTopicsResponse]:
-    """All topics in messages; the first one has the version, also if there are no topics."""
-    chunk, room = pb.ListTopicsResponse(data_version=version, topic_count=len(topics)), MAX_CHUNK_BYTES
-    for topic in topics:
-        message = topic_message(topic)
-        room -= message.ByteSize()
-        if room < 0 and chunk.topic_configs:
-            yield chunk
-            chunk, room = pb.ListTopicsResponse(), MAX_CHUNK_BYTES - message.ByteSize()
-        chunk.topic_configs.append(message)
-    yield chunk

@@ -143,10 +143,9 @@ def version_of(version: Mapping[str, Any]) -> DataVersion:
     try:
         timestamp = integer_of("timestamp", version.get("timestamp"), highest=INT64_MAX)
         counter = integer_of("counter", version.get("counter"), highest=INT64_MAX - 1)  # there is always a next one
-        if "stateVersion" not in version:
-            return DataVersion(timestamp, counter)
-        state_version = integer_of("stateVersion", version["stateVersion"], highest=MAX_STATE_VERSION)
-        return DataVersion(timestamp, counter, state_version)
+        state = version.get("stateVersion", 0)
+        state_version = integer_of("stateVersion", state, highest=MAX_STATE_VERSION)
+        return DataVersion(timestamp, counter, state_version if "stateVersion" in version else None)
     except ValueError as error:
         raise ValueError(f"dataVersion: {error}") from error
 
@@ -216,9 +215,7 @@ _NAMED_TOPIC_FIELDS = frozenset({"topicName", *_TOPIC_FIELDS})
 
 
 def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
-    if values.keys() <= known:
-        return None
-    return {key: value for key, value in values.items() if key not in known}
+    return {key: value for key, value in values.items() if key not in known} or None
 
 
 def encode_topics(table: TopicConfigTable) -> bytes:

@@ -55,6 +55,15 @@ def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path) -> None:
     assert load_topic_config_table(path) == manager.table
 
 
+def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> None:
+    manager = owner(path, (TopicConfig("broker-a", 1, 1, 6),))
+    for name in ("TBW102", "rmq_sys_anything", "broker-a"):
+        with refuses(Reason.SYSTEM_TOPIC):
+            put_topic(manager, TopicConfig(name, 4, 4, 6))
+    for name in ("TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"):
+        put_topic(manager, TopicConfig(name, 4, 4, 6))
+
+
 def test_missing_built_in_topics_come_with_a_new_version(path: Path) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), BUILT_IN)
