@@ -77,12 +77,11 @@ class CallRetries:
         def out_of_time(state: RetryCallState) -> bool:
             return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
 
+        def sleep(seconds: float) -> None:
+            self._timing.wait(self._stopping, seconds)
+
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable),
-            wait=self._pause,
-            stop=out_of_time,
-            sleep=lambda seconds: self._timing.wait(self._stopping, seconds),
-            reraise=True,
+            retry=retry_if_exception(is_retryable), wait=self._pause, stop=out_of_time, sleep=sleep, reraise=True
         )
         return retrying(call)
 
