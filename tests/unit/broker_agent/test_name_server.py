@@ -239,3 +239,24 @@ def test_a_name_server_that_left_leaves_no_metrics_even_if_its_last_call_ends_la
     with observe(channel_pb.QueryDataVersionRequest()):
         pass
     assert [sample for family in registry.collect() for sample in family.samples] == []
+
+
+class Unavailable(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+
+def test_calls_to_a_name_server_are_counted_and_timed_by_their_code() -> None:
+    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
+    observe = NameServerCalls(registry, None).of(endpoint)
+    with observe(channel_pb.OpenChannelRequest()) as metadata:
+        assert metadata == ()
+    for error in (Unavailable(), ValueError("the channel is closed")):
+        with pytest.raises(type(error)), observe(channel_pb.OpenChannelRequest()):
+            raise error
+    labels = {"grpc_method": "namesrv_api.v1.RegistrationService/OpenChannel", "grpc_target": "127.0.0.1:9876"}
+    assert registry.get_sample_value("grpc_client_attempt_started_total", labels) == 3
+    for name in ("attempt", "call"):
+        for code in ("OK", "UNAVAILABLE", "CANCELLED"):
+            duration = f"grpc_client_{name}_duration_seconds_count"
+            assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
