@@ -194,12 +194,21 @@ def test_a_bad_setting_stops_the_start_with_its_rule(
         settings(**values)
 
 
-def test_one_certificate_is_for_both_sides_of_an_agent(settings: MakeSettings, tmp_path: Path) -> None:
+def test_an_agent_shows_one_certificate_and_a_token_for_each_side(settings: MakeSettings, tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.sign("a")
-    plain, tls = settings(), {"tls_cert": pair.certificate, "tls_key": pair.key, "tls_ca": authority.path}
-    assert (AgentSecurity(plain).listener, AgentSecurity(plain).to_name_servers) == (None, None)
-    security = AgentSecurity(settings(**tls, tls_server_name="ns"))
+    tokens = [tmp_path / name for name in ("token", "of_master")]
+    for token in tokens:
+        token.write_text("secret")
+    shown = {"tls_cert": pair.certificate, "tls_key": pair.key, "master_token_file": tokens[1]}
+    checked = {"tls_ca": authority.path, "tls_server_name": "ns", "token_file": tokens[0]}
+    security = AgentSecurity(settings(**shown, **checked))
     assert security.listener is not None
     assert security.to_name_servers is not None
-    assert security.to_name_servers.files == ClientFiles(authority.path, *pair, server_name="ns")
+    assert security.to_name_servers.files == ClientFiles(authority.path, *pair, tokens[0], "ns")
+    assert security.to_agents is not None
+    assert security.to_agents.files == ClientFiles(authority.path, *pair, tokens[1]), "an agent is no name server"
+    plain, caller = AgentSecurity(settings()), AgentSecurity(settings(**checked))
+    assert (plain.listener, plain.to_name_servers, plain.to_agents) == (None, None, None)
+    assert caller.to_name_servers is not None
+    assert (caller.listener, caller.to_agents) == (None, None), "agents of a fleet are alike: the master has no TLS"
