@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
@@ -260,3 +262,26 @@ def test_calls_to_a_name_server_are_counted_and_timed_by_their_code() -> None:
         for code in ("OK", "UNAVAILABLE", "CANCELLED"):
             duration = f"grpc_client_{name}_duration_seconds_count"
             assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
+
+
+class Traces:
+    """An exporter of spans, and what it is told."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str, grpc.StatusCode]] = []
+
+    def sent(self, method: str, target: str, metadata: dict[str, str]) -> Callable[[grpc.StatusCode], None]:
+        metadata["traceparent"] = "1"
+        return lambda code: self.ended.append((method, target, code))
+
+
+def test_calls_with_one_answer_have_spans_that_end_with_their_code() -> None:
+    traces: Any = Traces()
+    observe = NameServerCalls(CollectorRegistry(), traces).of(Endpoint("127.0.0.1", 9876))
+    with observe(channel_pb.OpenChannelRequest()) as metadata:
+        assert metadata == ()
+    with pytest.raises(Unavailable), observe(channel_pb.QueryDataVersionRequest()) as metadata:
+        raise Unavailable
+    assert metadata == (("traceparent", "1"),)
+    method = "namesrv_api.v1.RegistrationService/QueryDataVersion"
+    assert traces.ended == [(method, "127.0.0.1:9876", grpc.StatusCode.UNAVAILABLE)]
