@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partialmethod
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Protocol, Self, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -32,6 +32,20 @@ from namesrv_common.tls.certificates import (
 Options = Sequence[tuple[str, int | str]]
 
 
+class Security(Protocol):
+    """The credentials of a client, which may change, for any number of connections. Thread-safe."""
+
+    @property
+    def options(self) -> Options:
+        """Options that a connection needs besides the credentials."""
+
+    def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
+        """How often the credentials have changed, and those in force. Takes microseconds."""
+
+    def token(self) -> str | None:
+        """The bearer token to send; None sends none."""
+
+
 class RenewedChannel:
     """What stubs use of a channel, blocking or asyncio, over connections whose credentials may change. Thread-safe.
 
@@ -39,7 +53,7 @@ class RenewedChannel:
     the last call on it has ended, because nothing else refers to it.
     """
 
-    def __init__(self, connect: Callable[[grpc.ChannelCredentials], Any], security: ClientSecurity) -> None:
+    def __init__(self, connect: Callable[[grpc.ChannelCredentials], Any], security: Security) -> None:
         """Connects for the first time. Takes how a connection with some credentials is made."""
         self._connect = connect
         self._security = security
@@ -177,7 +191,7 @@ class ClientFiles:
 
 
 class ClientSecurity:
-    """Credentials of a client, from files that may change, for any number of connections. Thread-safe.
+    """Credentials of a client, from files, for any number of connections.
 
     Files that cannot be used change nothing, which one log line says; files on a disk that hangs change nothing either.
     """
@@ -196,7 +210,6 @@ class ClientSecurity:
 
     @property
     def options(self) -> Options:
-        """Options that a connection needs besides the credentials."""
         name = self.files.server_name
         return () if name is None else (("grpc.ssl_target_name_override", name),)
 
@@ -207,12 +220,10 @@ class ClientSecurity:
         return None if pair is None else pair.validity
 
     def credentials(self) -> tuple[int, grpc.ChannelCredentials]:
-        """How often the credentials have changed, and those in force. Takes microseconds."""
         generation, (credentials, _) = self._credentials.refreshed_within(LOOK_SECONDS)
         return generation, credentials
 
     def token(self) -> str | None:
-        """The bearer token to send; None sends none."""
         return None if self._token is None else self._token.refreshed_within(LOOK_SECONDS)[1]
 
     def _load(self) -> tuple[grpc.ChannelCredentials, KeyPair | None]:
@@ -230,21 +241,19 @@ class ClientSecurity:
         _log.error("new certificates or a new token cannot be used, those read before stay: %s", error)
 
 
-def open_channel(
-    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
-) -> grpc.Channel:
+def open_channel(endpoint: Endpoint | str, options: Options = (), security: Security | None = None) -> grpc.Channel:
     """A connection to a server, made at the first call; without security, or over TLS with certificates as they are."""
     return cast("grpc.Channel", _open(grpc, endpoint, options, security))
 
 
 def open_aio_channel(
-    endpoint: Endpoint | str, options: Options = (), security: ClientSecurity | None = None
+    endpoint: Endpoint | str, options: Options = (), security: Security | None = None
 ) -> grpc.aio.Channel:
     """Like ``open_channel``, for the running event loop. Checking the files takes a few stat calls, once a second."""
     return cast("grpc.aio.Channel", _open(grpc.aio, endpoint, options, security))
 
 
-def _open(api: Any, endpoint: Endpoint | str, options: Options, security: ClientSecurity | None) -> Any:
+def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Security | None) -> Any:
     target, given = str(endpoint), {name for name, _ in options}
     options = (*options, *(option for option in _COMMON if option[0] not in given))
     if security is None:
@@ -258,7 +267,7 @@ def _open(api: Any, endpoint: Endpoint | str, options: Options, security: Client
 
 
 def check_health(
-    endpoint: Endpoint, service: str, timeout_seconds: float, security: ClientSecurity | None = None
+    endpoint: Endpoint, service: str, timeout_seconds: float, security: Security | None = None
 ) -> str | None:
     """Asks ``grpc.health.v1`` once. An empty service is the whole server.
 

@@ -13,11 +13,11 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from namesrv_internal.v1.diagnostics_service_pb2_grpc import DiagnosticsServiceStub
 
 from namesrv_common.client.channels import (
-    ClientSecurity,
     ConnectionSettings,
     ResponseBudget,
     ResponseLimits,
     ResponseTooLarge,
+    Security,
     open_channel,
     rows_in,
 )
@@ -53,7 +53,7 @@ class Client:
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: ClientSecurity | None = None,
+        security: Security | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
     ) -> None:
@@ -130,7 +130,7 @@ class NamesrvClient(Client):
         self,
         endpoint: Endpoint,
         timeout_seconds: float,
-        security: ClientSecurity | None = None,
+        security: Security | None = None,
         *,
         settings: ConnectionSettings = PLAIN,
     ) -> None:
