@@ -37,7 +37,7 @@ def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     """
     problem = name_problem(name, max_length)
     if problem is not None:
-        raise ValueError(f"{_shown(name)} {problem}" if name else problem)
+        raise ValueError(f"{shown_name(name)} {problem}" if name else problem)
     return name
 
 
@@ -51,7 +51,8 @@ def name_problem(name: str, max_length: int) -> str | None:
     return f"has {size} bytes, at most {max_length}" if size > max_length else None
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
+    """Returns the name as an error repeats it."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 
 
@@ -153,7 +154,7 @@ class GroupPattern:
         return self._compiled.fullmatch("/".join(group)) is not None
 
 
-# Labels of brokers: their rules, which are those of Kubernetes, and how people write them.
+# Labels of brokers: their rules, which are those of Kubernetes, and how people read them.
 
 MAX_LABELS = 16
 """Most labels of one broker: each is in every route of its topics."""
@@ -194,23 +195,6 @@ def _part_problem(part: str, text: str, most: int, form: re.Pattern[str], rule: 
     if len(text) > most:
         return f"{part} has {len(text)} characters, at most {most}"
     return None if form.fullmatch(text) else f"{part} {text[:_SHOWN_OF_LABEL]!r} {rule}"
-
-
-def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Reads labels as people write them, ``key=value``. Raises ValueError."""
-    labels: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text[:_SHOWN_OF_LABEL]!r} has no '='; write key=value")
-        if key in labels:
-            raise ValueError(f"has the key {key[:_SHOWN_OF_LABEL]!r} twice")
-        labels[key] = value
-    if len(labels) > MAX_LABELS:
-        raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
-    if problem := label_problem(labels):
-        raise ValueError(problem)
-    return labels
 
 
 def shown_labels(labels: Mapping[str, str]) -> list[str]:

@@ -4,26 +4,9 @@ from __future__ import annotations
 
 import sys
 
-import grpc
 import pytest
-from prometheus_client import CollectorRegistry
 
-from namesrv_common.server.call_metrics import ClientCallMetrics
 from namesrv_common.server.metrics_http import are_traces_wanted, open_telemetry
-
-
-def test_a_target_that_was_forgotten_leaves_nothing_even_if_its_last_call_ends_later() -> None:
-    registry = CollectorRegistry()
-    metrics = ClientCallMetrics(registry)
-    begun = metrics.of("gone")
-    ends = [begun("m", {}, streams=False)]
-    metrics.forget("gone")
-    ends.append(begun("m", {}, streams=False))
-    for ended in ends:
-        assert ended is not None
-        ended(grpc.StatusCode.OK)
-    assert [sample for family in registry.collect() for sample in family.samples] == []
-
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
 
