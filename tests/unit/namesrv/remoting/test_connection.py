@@ -8,12 +8,17 @@ import json
 import weakref
 from pathlib import Path
 
+import pytest
+
 from namesrv.app.access import Authorizer
 from namesrv.remoting.caller import ANONYMOUS, Gate, Grade
+from namesrv.remoting.calls import TOPIC_LISTS
+from namesrv.remoting.wire import RequestCode
 from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
 from tests.support.socketless_front import SentFrame, SocketlessClient, SocketlessFront, connected
+from tests.support.state_changes import HeldWork
 from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})
@@ -47,6 +52,31 @@ async def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(tmp_pat
         assert other.sent_count == 1
         assert len(await client.send([LIST])) == 1
         front.shares.lookups.give_back(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
+        await other.close()
+
+
+async def test_lists_of_all_connections_are_made_one_at_a_time_with_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, clock, begun = HeldWork(), asyncio.get_running_loop().time, list[float]()
+
+    def names(_after: str, _most: int) -> list[str]:
+        begun.append(clock())
+        held()
+        return []
+
+    monkeypatch.setitem(TOPIC_LISTS, RequestCode.GET_ALL_TOPIC_LIST, lambda _lists, _request: names)
+    async with connected(tmp_path) as (front, client):
+        other = SocketlessClient(front, "192.0.2.1")
+        client.receive(LIST)
+        await held.begun()
+        other.receive(frame(RequestCode.GET_BROKER_CLUSTER_INFO))
+        await asyncio.sleep(0.05)
+        assert other.sent_count == 0
+        took = clock() - begun[0]
+        held.let_go()
+        await other.settle()
+        assert clock() - begun[0] >= 2 * took, "none is made for as long as the first one took"
         await other.close()
 
 

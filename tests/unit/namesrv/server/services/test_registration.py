@@ -511,6 +511,15 @@ def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:
     world.fleet.register(A)
     assert world.call(question(counter=2))[1] is None
     assert world.call(pb.BrokerHeartbeatRequest(broker=identity(B)))[1] is None
+    assert +world.tally.counts == {("query", "changed"): 1, ("heartbeat", "refused"): 1}
+
+
+async def test_a_registration_is_counted_by_whether_it_changed_something(fleet: Fleet) -> None:
+    tally = RegistrationCounter()
+    servicer = registration_servicer(fleet, tally=tally)
+    for _ in range(3):
+        await servicer.RegisterBroker(registration(), CONTEXT)
+    assert +tally.counts == {("full", "changed"): 1, ("full", "unchanged"): 2}
 
 
 ENTERED = Entered(None, MACHINE)
