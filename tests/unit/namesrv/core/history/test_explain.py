@@ -353,7 +353,7 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     assert (explanation.state, list(explanation.conditions)) == (Why.STATE_GROUP_LEFT, [Why.CONDITION_REGISTERED_AGAIN])
 
 
-def test_a_topic_that_its_group_dropped_after_it_was_back_is_told_as_dropped() -> None:
+def test_a_topic_that_a_group_dropped_after_its_return_is_told_as_dropped() -> None:
     fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
     fleet.register()
     fleet.unregister()
@@ -379,7 +379,7 @@ def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: 
     assert only(fleet, broker_name="broker-b") == expected
 
 
-def test_a_group_that_left_and_is_back_without_ever_having_the_topic_is_told_as_registered(fleet: Fleet) -> None:
+def test_a_group_that_is_back_and_never_had_the_topic_is_registered(fleet: Fleet) -> None:
     fleet.register(topics=["Other"])
     fleet.unregister()
     fleet.register(topics=["Other"])
