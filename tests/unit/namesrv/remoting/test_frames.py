@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -23,30 +24,27 @@ FIELDS = st.dictionaries(TEXTS, TEXTS, max_size=5)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
-@given(NUMBERS, NUMBERS, FIELDS, st.binary(max_size=20))
-def test_a_json_header_says_what_its_sender_wrote(opaque: int, flag: int, fields: dict[str, str], body: bytes) -> None:
-    (one,) = frames_in(frame(json_header(105, fields, opaque, flag=flag), body))
+HEADERS = st.sampled_from([(json_header, 0), (binary_header, 1)])
+"""What makes a header, and its encoding."""
+
+
+@given(HEADERS, st.integers(-(2**15), 2**15 - 1), NUMBERS, NUMBERS, FIELDS, st.binary(max_size=20))
+def test_a_header_says_what_its_sender_wrote(
+    made: tuple[Any, int], code: int, opaque: int, flag: int, fields: dict[str, str], body: bytes
+) -> None:
+    header, encoding = made
+    (one,) = frames_in(frame(header(code, fields, opaque, flag=flag), body, encoding))
     request = request_of(one)
-    assert (request.code, request.opaque, request.flag, request.version) == (105, opaque, flag, 513)
+    assert (request.code, request.opaque, request.flag, request.version) == (code, opaque, flag, 513)
     assert (request.fields, request.body) == (fields, body)
 
 
-@given(st.integers(-(2**15), 2**15 - 1), NUMBERS, FIELDS, st.binary(max_size=20))
-def test_a_binary_header_says_the_same(code: int, opaque: int, fields: dict[str, str], body: bytes) -> None:
-    (one,) = frames_in(frame(binary_header(code, fields, opaque), body, 1))
-    request = request_of(one)
-    assert (request.code, request.opaque, request.fields, request.body) == (code, opaque, fields, body)
-
-
-@given(
-    NUMBERS, st.integers(0, 2000), st.none() | FIELDS, st.none() | TEXTS, st.sampled_from((json_header, binary_header))
-)
+@given(HEADERS, NUMBERS, st.integers(0, 2000), st.none() | FIELDS, st.none() | TEXTS)
 def test_an_answer_has_the_number_and_the_encoding_of_its_request(
-    opaque: int, code: int, fields: dict[str, str] | None, remark: str | None, header: object
+    made: tuple[Any, int], opaque: int, code: int, fields: dict[str, str] | None, remark: str | None
 ) -> None:
-    asked = frame(json_header(105, None, opaque), b"") if header is json_header else b""
-    asked = asked or frame(binary_header(105, None, opaque), b"", 1)
-    (one,) = frames_in(asked)
+    header, encoding = made
+    (one,) = frames_in(frame(header(105, None, opaque), b"", encoding))
     (told,) = frames_in(answer(request_of(one), code, b"body", fields, remark))
     read = request_of(told)
     assert told.encoding == one.encoding
