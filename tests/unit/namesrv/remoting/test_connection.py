@@ -17,7 +17,7 @@ from namesrv.remoting.wire import RequestCode
 from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
-from tests.support.socketless_front import SentFrame, SocketlessClient, SocketlessFront, connected
+from tests.support.socketless_front import SentFrame, SocketlessClient, connected
 from tests.support.state_changes import HeldWork
 from tests.unit.namesrv.servicers import holding, until
 
@@ -192,27 +192,23 @@ async def test_a_header_that_cannot_be_read_ends_its_connection_with_no_answer(t
         front.connections.left(0, None)
 
 
-def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
-    async def run() -> None:
-        front = SocketlessFront(tmp_path)
-        client, other = SocketlessClient(front), SocketlessClient(front)
-        await client.send([LOOKUP, REGISTRATION])
-        async with holding(front._writer, front.fleet.state):
-            other.receive(REGISTRATION)
-            await until(lambda: front._writer.waiting == 2)
-            connections = [weakref.ref(each) for each in front.connections._connections.values()]
-            assert len(connections) == 2
-            for each in (client, other):
-                each.end()
-                each.sent.clear()
-        await front.settled()
-        assert [connection() for connection in connections] == [None, None]
-        await front.end()
-
+async def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
     gc.collect()
     gc.disable()
     try:
-        asyncio.run(run())
+        async with connected(tmp_path) as (front, client):
+            other = SocketlessClient(front)
+            await client.send([LOOKUP, REGISTRATION])
+            async with holding(front._writer, front.fleet.state):
+                other.receive(REGISTRATION)
+                await until(lambda: front._writer.waiting == 2)
+                connections = [weakref.ref(each) for each in front.connections._connections.values()]
+                assert len(connections) == 2
+                for each in (client, other):
+                    each.end()
+                    each.sent.clear()
+            await front.settled()
+            assert [connection() for connection in connections] == [None, None]
     finally:
         gc.enable()
 
