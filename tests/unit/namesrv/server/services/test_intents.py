@@ -431,13 +431,6 @@ def test_an_error_names_some_of_many_topics(operator: Operator) -> None:
     assert (preview.in_use.topic_count, list(preview.in_use.topics)) == (120, topics[:100])
 
 
-def test_a_decision_about_what_is_absent_needs_no_force(operator: Operator) -> None:
-    operator.call(pb.WipeWritePermOfBrokerRequest(broker_name="broker-a", cluster_name=CLUSTER))
-    operator.call(delete("orders", hold=True))
-    register(operator, "broker-a", A, "orders", "payments")
-    assert operator.perm("payments") == 4
-
-
 @pytest.fixture
 def lossy(operator: Operator) -> Operator:
     """Four groups. The guard holds three of them; one is known only from a snapshot file."""
