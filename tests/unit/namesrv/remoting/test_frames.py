@@ -180,11 +180,7 @@ async def asked(folder: Path, frames: list[bytes]) -> list[int]:
         assert client.is_open, front.broken_by
         reasons = [problem.reason for _, problem in front.told if problem is not None]
         assert Reason.INTERNAL_DEFECT not in reasons
-        return [code_of(answer.encoding, answer.header) for answer in answers]
-
-
-def code_of(encoding: int, header: bytes) -> int:
-    return int.from_bytes(header[:2], "big") if encoding else int(json.loads(header)["code"])
+        return [request_of(answer).code for answer in answers]
 
 
 def layouts(code: int, fields: dict[str, str], body: bytes) -> list[bytes]:

@@ -22,7 +22,7 @@ from structlog.testing import capture_logs
 from namesrv import limits
 from namesrv.app.access import Admission, Entered, FairShares, NamedBrokers, sharer_of
 from namesrv.app.event_log import RegistrationCounter
-from namesrv.app.writer import INLINE_TOPICS, TableWriter
+from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     BrokerKey,
@@ -341,26 +341,14 @@ async def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: 
 LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
 
 
-class NameServer:
-    """A servicer whose writer can be kept busy."""
-
-    def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
-        shares = FairShares(registered_topics=registered_topics)
-        self.writer = TableWriter()
-        self._servicer = registration_servicer(fleet, self.writer, registered_topics=shares.registered_topics)
-
-    async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
-        return await self._servicer.RegisterBroker(request, CONTEXT)
-
-
 @pytest.mark.parametrize("before", [[], LARGE], ids=["small", "large"])
 async def test_a_bad_registration_is_refused_and_never_stands_in_line(fleet: Fleet, before: list[str]) -> None:
-    namesrv = NameServer(fleet)
+    servicer = registration_servicer(fleet)
     with capture_logs() as logs:
-        async with holding(namesrv.writer, fleet.state):
-            bad = asyncio.create_task(namesrv.register(registration([*before, "not\ta name"])))
+        async with holding(servicer.writer, fleet.state):
+            bad = asyncio.create_task(servicer.RegisterBroker(registration([*before, "not\ta name"]), CONTEXT))
             await asyncio.sleep(0)
-            assert namesrv.writer.waiting == 1, "the change that keeps it busy"
+            assert servicer.writer.waiting == 1, "the change that keeps it busy"
             assert bad.done() == (not before), "many topics wait for the thread, which makes the change"
         with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(before)}\].topic"):
             await bad
@@ -370,50 +358,50 @@ async def test_a_bad_registration_is_refused_and_never_stands_in_line(fleet: Fle
 
 
 async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
-    await namesrv.register(registration(LARGE))
+    servicer = registration_servicer(fleet)
+    await servicer.RegisterBroker(registration(LARGE), CONTEXT)
     go_on = threading.Event()
-    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
+    working = asyncio.create_task(servicer.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
     await asyncio.sleep(0)
     async with asyncio.timeout(TIMEOUT):
-        assert not (await namesrv.register(registration(LARGE))).changed
-        assert (await namesrv.register(registration(["T1"], counter=2))).changed
-        large = asyncio.create_task(namesrv.register(registration(LARGE, counter=3)))
+        assert not (await servicer.RegisterBroker(registration(LARGE), CONTEXT)).changed
+        assert (await servicer.RegisterBroker(registration(["T1"], counter=2), CONTEXT)).changed
+        large = asyncio.create_task(servicer.RegisterBroker(registration(LARGE, counter=3), CONTEXT))
         await asyncio.sleep(0)
-        assert (large.done(), namesrv.writer.waiting) == (False, 0), "its topics wait to be read"
+        assert (large.done(), servicer.writer.waiting) == (False, 0), "its topics wait to be read"
     go_on.set()
     await working
     await large
 
 
 async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
+    servicer = registration_servicer(fleet)
     request = registration(["T1"])
-    await namesrv.register(request)
+    await servicer.RegisterBroker(request, CONTEXT)
     broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
-    async with holding(namesrv.writer, fleet.state):
+    async with holding(servicer.writer, fleet.state):
         leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
-        left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
-        await until(lambda: namesrv.writer.waiting == 2)
-        registered = asyncio.create_task(namesrv.register(request))
-        await until(lambda: namesrv.writer.waiting == 3)
+        left = asyncio.create_task(servicer.writer.apply(leaving, sharer_of(CONTEXT).name))
+        await until(lambda: servicer.writer.waiting == 2)
+        registered = asyncio.create_task(servicer.RegisterBroker(request, CONTEXT))
+        await until(lambda: servicer.writer.waiting == 3)
     assert await left
     assert (await registered).changed
     assert fleet.topics >= {"T1"}
 
 
 async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet, registered_topics=4)
-    async with holding(namesrv.writer, fleet.state):
-        first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
-        await until(lambda: namesrv.writer.waiting == 2)
+    servicer = registration_servicer(fleet, registered_topics=FairShares(registered_topics=4).registered_topics)
+    async with holding(servicer.writer, fleet.state):
+        first = asyncio.create_task(servicer.RegisterBroker(registration(["a", "b", "c"]), CONTEXT))
+        await until(lambda: servicer.writer.waiting == 2)
         with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
-            await namesrv.register(registration(["d", "e"]))
-        other = asyncio.create_task(namesrv.register(registration(["d"])))
-        await until(lambda: namesrv.writer.waiting == 3)
+            await servicer.RegisterBroker(registration(["d", "e"]), CONTEXT)
+        other = asyncio.create_task(servicer.RegisterBroker(registration(["d"]), CONTEXT))
+        await until(lambda: servicer.writer.waiting == 3)
     await first
     await other
-    await namesrv.register(registration(["a", "b", "c", "d"]))
+    await servicer.RegisterBroker(registration(["a", "b", "c", "d"]), CONTEXT)
 
 
 KEY = LiveKey(CLUSTER, A)
