@@ -92,13 +92,6 @@ def test_an_object_is_read_member_by_member(value: dict[Any, Any]) -> None:
     reader.check_ended()
 
 
-def test_a_body_of_version_5_is_read() -> None:
-    found = read(json.dumps(body({"T5": topic("T5"), "T6": topic("T6", perm=4, topicSysFlag=2)})).encode())
-    assert found.data_version == DataVersion(1795340540541, 8, 1)
-    assert found.topic_configs == {"T5": (4, 4, 6, 0), "T6": (4, 4, 4, 2)}
-    assert (found.filter_servers, found.mappings, found.skipped) == ((), {}, 0)
-
-
 def test_mappings_with_numbers_as_keys_are_kept_and_cost_no_topic() -> None:
     mapping = {"bname": "broker-a", "currIdMap": {0: 0, 1: 1}, "scope": "__global__", "topic": "TS", "totalQueues": 2}
     detail = {"bname": "broker-a", "hostedQueues": {0: [{"gen": 0}]}, "topic": "TS"}
