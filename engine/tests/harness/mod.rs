@@ -199,7 +199,7 @@ impl Served {
         Self::new(limits, false, Some((certificate, None)))
     }
 
-    /// An engine that talks TLS with this certificate, to clients that show one of these. All have the permits that they may need.
+    /// An engine that talks TLS with this certificate, to clients that show one of these. Callers may need permits, which they have.
     pub fn with_client_certificates(certificate: &Certificate, clients: &[&Certificate], permits: bool) -> Self {
         Self::new(Limits::default(), permits, Some((certificate, Some(authorities(clients)))))
     }

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,13 +24,15 @@ FIELDS = st.dictionaries(TEXTS, TEXTS, max_size=5)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
-HEADERS = st.sampled_from([(json_header, 0), (binary_header, 1)])
+Made = tuple[Callable[..., bytes], int]
 """What makes a header, and its encoding."""
+ALL_MADE: list[Made] = [(json_header, 0), (binary_header, 1)]
+HEADERS = st.sampled_from(ALL_MADE)
 
 
 @given(HEADERS, st.integers(-(2**15), 2**15 - 1), NUMBERS, NUMBERS, FIELDS, st.binary(max_size=20))
 def test_a_header_says_what_its_sender_wrote(
-    made: tuple[Any, int], code: int, opaque: int, flag: int, fields: dict[str, str], body: bytes
+    made: Made, code: int, opaque: int, flag: int, fields: dict[str, str], body: bytes
 ) -> None:
     header, encoding = made
     (one,) = frames_in(frame(header(code, fields, opaque, flag=flag), body, encoding))
@@ -41,7 +43,7 @@ def test_a_header_says_what_its_sender_wrote(
 
 @given(HEADERS, NUMBERS, st.integers(0, 2000), st.none() | FIELDS, st.none() | TEXTS)
 def test_an_answer_has_the_number_and_the_encoding_of_its_request(
-    made: tuple[Any, int], opaque: int, code: int, fields: dict[str, str] | None, remark: str | None
+    made: Made, opaque: int, code: int, fields: dict[str, str] | None, remark: str | None
 ) -> None:
     header, encoding = made
     (one,) = frames_in(frame(header(105, None, opaque), b"", encoding))
