@@ -85,7 +85,7 @@ async fn outcome(raw: &mut Raw, stream: u32, target: &[u8]) -> Frame {
 }
 
 #[tokio::test]
-async fn every_authority_of_visible_bytes_is_served() {
+async fn every_authority_of_visible_bytes_is_served_and_none_with_a_host_or_without() {
     let served = Served::with(Limits::default());
     let mut raw = Raw::connect(served.address).await;
     // Lists, zones of IPv6, Unix sockets, whole targets, and what no URI has.
@@ -100,18 +100,10 @@ async fn every_authority_of_visible_bytes_is_served() {
         "dns:///namesrv:9876",
         &all,
     ];
-    for (authority, stream) in authorities.into_iter().zip((1..).step_by(2)) {
-        let frame = outcome(&mut raw, stream, &field(":authority", authority)).await;
-        assert_eq!((frame.kind, &frame.payload[..]), (DATA, ANSWER), "{authority:?}");
-    }
-}
-
-#[tokio::test]
-async fn a_call_without_an_authority_is_served_with_a_host_or_without() {
-    let served = Served::with(Limits::default());
-    let mut raw = Raw::connect(served.address).await;
-    for (target, stream) in [vec![], field("host", "127.0.0.1:9876,127.0.0.2:9876")].iter().zip([1, 3]) {
-        let frame = outcome(&mut raw, stream, target).await;
+    let without = [vec![], field("host", "127.0.0.1:9876,127.0.0.2:9876")];
+    let targets = authorities.map(|authority| field(":authority", authority)).into_iter().chain(without);
+    for (target, stream) in targets.zip((1..).step_by(2)) {
+        let frame = outcome(&mut raw, stream, &target).await;
         assert_eq!((frame.kind, &frame.payload[..]), (DATA, ANSWER), "{target:?}");
     }
 }
