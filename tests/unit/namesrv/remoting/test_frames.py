@@ -56,30 +56,39 @@ def test_an_answer_has_the_number_and_the_encoding_of_its_request(
         assert json.loads(told.header).get("remark") == remark
 
 
+TOO_LONG = struct.pack(">hBhiiii", 105, 0, 513, 1, 0, 0, 2**31 - 1)
+TOO_SHORT = TOO_LONG[:-4] + b"\0\0\0\0" + b"\0\1a\0\0\0\1b"
+"""A field beyond the length of all fields."""
+
+
 @pytest.mark.parametrize(
-    "header",
+    ("encoding", "header"),
     [
-        b"",
-        b"[]",
-        b"null",
-        b"{",
-        b"\xff\xff",
-        b'{"code":105} {}',
-        b'{"code":"105"}',
-        b'{"code":true}',
-        b'{"opaque":1}',
-        b'{"code":105,"opaque":4294967296}',
-        b'{"code":105,"opaque":1.5}',
-        b'{"code":105,"extFields":[]}',
-        b'{"code":105,"extFields":{"topic":{}}}',
-        b'{"code":' + b"9" * 5000 + b"}",
-        b"[" * 100_000,
-        json.dumps({"code": 1, "extFields": {str(number): "" for number in range(MAX_FIELDS + 1)}}).encode(),
+        (0, b""),
+        (0, b"[]"),
+        (0, b"null"),
+        (0, b"{"),
+        (0, b"\xff\xff"),
+        (0, b'{"code":105} {}'),
+        (0, b'{"code":"105"}'),
+        (0, b'{"code":true}'),
+        (0, b'{"opaque":1}'),
+        (0, b'{"code":105,"opaque":4294967296}'),
+        (0, b'{"code":105,"opaque":1.5}'),
+        (0, b'{"code":105,"extFields":[]}'),
+        (0, b'{"code":105,"extFields":{"topic":{}}}'),
+        (0, b'{"code":' + b"9" * 5000 + b"}"),
+        (0, b"[" * 100_000),
+        (0, json.dumps({"code": 1, "extFields": {str(number): "" for number in range(MAX_FIELDS + 1)}}).encode()),
+        (1, b"{}"),
+        (1, TOO_LONG),
+        (1, TOO_SHORT),
+        (2, b"{}"),
     ],
 )
-def test_a_header_that_is_none_breaks_the_connection(header: bytes) -> None:
+def test_a_header_that_is_none_breaks_the_connection(encoding: int, header: bytes) -> None:
     with pytest.raises(BrokenFrame):
-        request_of(SentFrame(0, header, b""))
+        request_of(SentFrame(encoding, header, b""))
 
 
 def large_header(more: bytes) -> SentFrame:
@@ -103,17 +112,6 @@ def test_fields_that_are_no_text_are_read_as_rocketmq_reads_them() -> None:
 def test_a_header_of_few_words_is_enough() -> None:
     request = request_of(SentFrame(0, b'{"code":106,"extFields":null}', b""))
     assert (request.code, request.opaque, request.version, request.fields) == (106, 0, 0, {})
-
-
-TOO_LONG = struct.pack(">hBhiiii", 105, 0, 513, 1, 0, 0, 2**31 - 1)
-TOO_SHORT = TOO_LONG[:-4] + b"\0\0\0\0" + b"\0\1a\0\0\0\1b"
-"""A field beyond the length of all fields."""
-
-
-@pytest.mark.parametrize(("encoding", "header"), [(1, b"{}"), (1, TOO_LONG), (1, TOO_SHORT), (2, b"{}")])
-def test_a_binary_or_unknown_header_that_is_none_breaks_the_connection(encoding: int, header: bytes) -> None:
-    with pytest.raises(BrokenFrame):
-        request_of(SentFrame(encoding, header, b""))
 
 
 @given(FIELDS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3))

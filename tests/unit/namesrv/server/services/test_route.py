@@ -63,19 +63,6 @@ def test_only_a_page_that_leaves_rows_out_has_a_token(fitting: int) -> None:
     assert asked.cut(["a", "b", "c"], Name) == (["a", "b", "c"], "")
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        (ListTopics(), ListTopics(cluster_name="c")),
-        (ListTopics(), ListAuditEntries()),
-    ],
-)
-def test_a_token_of_another_call_or_of_other_parameters_is_refused(first: AsksForPage, then: AsksForPage) -> None:
-    then.page_token = token_after(first, Name(NAME))
-    with refuses(Reason.INVALID_FIELD, match=r"^page_token: is not a next_page_token of this call with these"):
-        position_of(then)
-
-
 class Entry(NamedTuple):
     """A position of a text and a number, as those of most calls are."""
 
@@ -83,17 +70,24 @@ class Entry(NamedTuple):
     number: int
 
 
-@pytest.mark.parametrize("text", ["e", "e\n-1", "e\n1.0", "e\n٣", "e\n1 ", "e\n1\n2", "\n1", f"e\n{2**63}"])
-def test_a_token_without_a_position_after_the_first_is_refused(text: str) -> None:
-    request = ListTopics(page_token=token_after(ListTopics(), (text,)))
-    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
-        paged(request, Entry("", -1))
+TOKEN = token_after(ListTopics(), Name(NAME))
+NO_ENTRIES = ("e", "e\n-1", "e\n1.0", "e\n٣", "e\n1 ", "e\n1\n2", "\n1", f"e\n{2**63}")
+"""Texts that are no position of an entry after the first."""
 
 
-@pytest.mark.parametrize("token", ["!", "eA==", "VG9waWNUZXN0", "ü", token_after(ListTopics(), Name(""))])
-def test_a_token_that_no_answer_had_is_refused(token: str) -> None:
-    with refuses(Reason.INVALID_FIELD, match=r"^page_token: "):
-        position_of(ListTopics(page_token=token))
+@pytest.mark.parametrize(
+    ("asked", "start"),
+    [
+        (ListTopics(cluster_name="c", page_token=TOKEN), START),
+        (ListAuditEntries(page_token=TOKEN), START),
+        *((ListTopics(page_token=token_after(ListTopics(), (text,))), Entry("", -1)) for text in NO_ENTRIES),
+        *((ListTopics(page_token=token), START) for token in ("!", "eA==", "VG9waWNUZXN0", "ü")),
+        (ListTopics(page_token=token_after(ListTopics(), START)), START),
+    ],
+)
+def test_a_token_that_no_answer_to_this_question_had_is_refused(asked: AsksForPage, start: Name | Entry) -> None:
+    with refuses(Reason.INVALID_FIELD, match=r"^page_token: is not a next_page_token of this call with these"):
+        paged(asked, start)
 
 
 @pytest.fixture
