@@ -108,6 +108,7 @@ LONGEST_ADDRESS = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
         (identity(addr="host"), "broker_addr", "has no port"),
         (identity(addr=f"h{LONGEST_ADDRESS}"), "broker_addr", "has 261 characters, at most 260"),
         (topic(""), "topic", "is empty"),
+        (topic("first"), "topic", "'first' is there twice"),
         (topic(read=None), "read_queue_nums", "is missing"),
         (topic(read=-1), "read_queue_nums", "is -1 for the topic 'T', 0 to 65535"),
         (topic(read=65_536), "read_queue_nums", "is 65536"),
@@ -182,11 +183,6 @@ def test_a_topic_of_an_unregistered_group_is_refused_with_the_group(fleet: Fleet
     with refuses(Reason.BROKER_NOT_REGISTERED, match="broker group broker-a of cluster other-cluster") as caught:
         fleet.register_topic("New", {BrokerKey(CLUSTER, "broker-a"): (8, 8, 6, 0), elsewhere: (4, 4, 6, 0)})
     assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
-
-
-def test_a_topic_twice_in_one_registration_is_refused() -> None:
-    with refuses(Reason.INVALID_FIELD, match="'T' is there twice"):
-        checked(topic("T"), topic("U"), topic("T"))
 
 
 def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,14 +293,12 @@ def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> No
     calls.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
 
 
-def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
-    mapping = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0)))
-    assert checked(topic_config("Ordinary"), mapped()) == [("Ordinary", (4, 4, 6, 0)), ("T", (4, 4, 6, 0, mapping))]
-
-
-def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
-    empty = mapped(scope="", total=0, epoch=0, topic_ids=(), broker_ids=())
-    assert checked(empty) == [("T", (4, 4, 6, 0, StaticMapping("", 0, 0, False, ())))]
+def test_a_mapping_is_read_with_its_topic_also_if_the_group_has_no_queue_now() -> None:
+    mapping, empty = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0))), StaticMapping("", 0, 0, False, ())
+    of_none = mapped("Empty", scope="", total=0, epoch=0, topic_ids=(), broker_ids=())
+    ordinary = ("Ordinary", (4, 4, 6, 0))
+    expected = [ordinary, ("T", (4, 4, 6, 0, mapping)), ("Empty", (4, 4, 6, 0, empty))]
+    assert checked(topic_config("Ordinary"), mapped(), of_none) == expected
 
 
 def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
