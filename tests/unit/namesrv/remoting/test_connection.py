@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from namesrv.app.access import Authorizer
+from namesrv.core.changes import Cause
+from namesrv.core.model import ORDER_TOPIC_CONFIG, KvConfigTable
 from namesrv.remoting.caller import ANONYMOUS, Gate, Grade
 from namesrv.remoting.calls import TOPIC_LISTS
 from namesrv.remoting.wire import RequestCode
@@ -131,6 +133,12 @@ async def test_a_registration_that_brings_nothing_new_is_a_heartbeat_next_time(t
         assert [again()] == first.answers
         (live,) = front.fleet.state.tables.broker_live_table.values()
         assert front.fleet.state.last_seen()[live.key] == front.fleet.clock.wall_millis()
+        order = KvConfigTable.of({ORDER_TOPIC_CONFIG: {"A": "broker-a:4"}})
+        front.fleet.state.publish_kv_config(order, Cause("test"))
+        assert again() is None, "the configuration in its answer is another one"
+        again = (await asked(client, REGISTRATION)).again
+        assert again is not None
+        assert b'{"A":"broker-a:4"}' in (again() or b"")
         await asked(client, frame(103, broker_fields(), registration_body(["A", "B"])))
         assert again() is None, "its row is another one"
 

@@ -83,6 +83,8 @@ def compressed(names: list[str], mappings: list[str] | None = None) -> bytes:
 @given(VALUES)
 def test_json_with_numbers_as_keys_is_read_like_json(value: Any) -> None:
     assert read_json(unquoted(value)) == json.loads(json.dumps(value))
+    with refuses(Reason.INVALID_FIELD):
+        read_json(f"{unquoted(value)} x")
 
 
 @given(st.dictionaries(st.integers(0, 9) | st.text(max_size=4), VALUES, max_size=4))
@@ -294,6 +296,7 @@ TWO_TOPICS = packed(body({"A": topic("A"), "B": topic("B")}))
         rb'{"x":"\ud800"}',
         rb'{"x":"a\\\ude00"}',
         b'{"x":9223372036854775808}',
+        b'{"x":-9223372036854775809}',
         b'{"x":' + b"9" * 5_000 + b"}",
         b'{"x":{0:' * 100 + b"1" + b"}}" * 100,
         compressed(["A"])[:-9],
