@@ -218,7 +218,8 @@ def test_a_topic_can_be_deleted_held_and_released(operator: Operator) -> None:
     radius = pb.BlastRadius(topics_changed=1, topics_vanishing=1, sample_topics=["TopicTest"])
     assert (answer.removed_queue_data_count, answer.blast_radius) == (1, radius)
     assert operator.call(hold(comment="gone")).removed_queue_data_count == 0
-    assert operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest")).restored_queue_data_count == 1
+    released = operator.call(pb.ReleaseTopicHoldRequest(topic="TopicTest"))
+    assert (released.restored_queue_data_count, released.header) == (1, operator.fleet.state.header())
     assert operator.fleet.topics == {"TopicTest"}
 
 
