@@ -490,12 +490,22 @@ def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:
     assert +world.tally.counts == {("query", "changed"): 1, ("heartbeat", "refused"): 1}
 
 
-async def test_a_registration_is_counted_by_whether_it_changed_something(fleet: Fleet) -> None:
+async def test_a_registration_is_counted_by_what_it_carries_and_whether_it_changed_something(fleet: Fleet) -> None:
     tally = RegistrationCounter()
     servicer = registration_servicer(fleet, tally=tally)
     for _ in range(3):
         await servicer.RegisterBroker(registration(), CONTEXT)
-    assert +tally.counts == {("full", "changed"): 1, ("full", "unchanged"): 2}
+    for topics, counter in ((["T"], 2), ([], 2)):
+        request = registration(topics, counter=counter)
+        request.base_version.CopyFrom(data_version(counter - 1 if topics else counter))
+        await servicer.RegisterBroker(request, CONTEXT)
+    await servicer.RegisterBroker(registration([], identity(B)), CONTEXT)
+    assert +tally.counts == {
+        ("full", "changed"): 2,
+        ("full", "unchanged"): 2,
+        ("increment", "changed"): 1,
+        ("refresh", "unchanged"): 1,
+    }
 
 
 ENTERED = Entered(None, MACHINE)
