@@ -515,6 +515,18 @@ async def test_a_change_is_sent_once_to_all_watches_that_are_told_the_same_witho
         await stop(*waiting, *of_both)
 
 
+async def test_a_change_is_sent_once_to_each_of_watches_that_take_several_slices(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(watches, "ITEMS_OF_A_MESSAGE", SLICE)
+    async with serving() as server, AsyncExitStack() as stack:
+        callers, waiting = await _shared_watches(stack, server, 3, "T1")
+        server.fleet.unregister()
+        await until(lambda: len(callers[0].sent) == 3)
+        assert [streams for streams, _ in callers[0].sent] == [1, 1, 1]
+        await stop(*waiting)
+
+
 async def test_a_watch_whose_client_has_not_taken_the_last_message_is_told_by_its_own_task() -> None:
     async with serving() as server, AsyncExitStack() as stack:
         callers, waiting = await _shared_watches(stack, server, 3, "T1")

@@ -71,14 +71,10 @@ class _World:
         self.engine = _Engine()
         engine: Any = self.engine
         self.calls = KnownCalls(engine, most)
-        self.has_room = True
 
     def learn(self, text: str, again: Any) -> None:
         call: Any = SimpleNamespace(text=text, known=self.engine.known.get(text))
-        self.calls.learn(call, again, self.is_open)
-
-    def is_open(self) -> bool:
-        return self.has_room
+        self.calls.learn(call, again)
 
     def ask(self, *texts: str) -> list[bytes | None]:
         return self.calls.answers([self.engine.known[text] for text in texts])
@@ -91,15 +87,6 @@ def test_each_answer_is_computed_when_the_call_comes_and_without_one_it_is_looke
     assert world.ask("b", "a", "n", "x", "b") == [b"two", b"one", None, None, b"two"]
     said[1] = b"three"
     assert world.ask("a", "b") == [b"one", b"three"]
-
-
-def test_without_room_for_anyone_each_is_looked_at() -> None:
-    world = _World()
-    world.learn("a", lambda: b"one")
-    world.has_room = False
-    assert world.ask("a", "a") == [None, None]
-    world.has_room = True
-    assert world.ask("a") == [b"one"]
 
 
 def test_what_is_forgotten_is_forgotten_for_those_too_that_are_on_their_way() -> None:

@@ -8,14 +8,12 @@ from typing import Any
 
 import grpc
 import pytest
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from namesrv.app.channels import TICK_SECONDS, StallDetector
-from namesrv.app.event_log import RegistrationCounter, RegistrationLog, kind_of, listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, RegistrationLog, listen_for_warnings
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls
@@ -115,32 +113,6 @@ def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the
             "not_told": 0,
         }
     ]
-
-
-BASE = route_data_pb2.DataVersion(counter=1)
-TOPICS = [route_data_pb2.TopicConfig(topic="T")]
-
-
-@pytest.mark.parametrize(
-    ("request_", "kind"),
-    [
-        (pb.RegisterBrokerRequest(topic_configs=TOPICS), "full"),
-        (pb.RegisterBrokerRequest(), "full"),
-        (pb.RegisterBrokerRequest(base_version=BASE, topic_configs=TOPICS), "increment"),
-        (pb.RegisterBrokerRequest(base_version=BASE), "refresh"),
-    ],
-)
-def test_the_kind_of_a_registration_is_what_it_carries(request_: pb.RegisterBrokerRequest, kind: str) -> None:
-    assert kind_of(request_) == kind
-
-
-def test_a_registration_is_counted_with_its_outcome_and_as_refused_if_it_raises() -> None:
-    tally = RegistrationCounter()
-    with tally.counting("full") as outcome:
-        outcome.result = "changed"
-    with pytest.raises(ValueError, match="no"), tally.counting("full"):
-        raise ValueError("no")
-    assert +tally.counts == {("full", "changed"): 1, ("full", "refused"): 1}
 
 
 def diagnostics_of(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:

@@ -353,6 +353,15 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     assert (explanation.state, list(explanation.conditions)) == (Why.STATE_GROUP_LEFT, [Why.CONDITION_REGISTERED_AGAIN])
 
 
+def test_a_topic_that_a_group_dropped_after_its_return_is_told_as_dropped() -> None:
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register()
+    fleet.unregister()
+    fleet.register()
+    fleet.register(topics=["Other"], version=NEWER)
+    assert only(fleet).state == Why.STATE_TOPIC_DROPPED
+
+
 # Never had it
 
 
@@ -368,6 +377,13 @@ def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: 
     text = "not in the route: broker-b of DefaultCluster is registered and has 12 topics, not this one"
     expected = told(Why.STATE_TOPIC_UNREPORTED, text, broker_name="broker-b")
     assert only(fleet, broker_name="broker-b") == expected
+
+
+def test_a_group_that_is_back_and_never_had_the_topic_is_registered(fleet: Fleet) -> None:
+    fleet.register(topics=["Other"])
+    fleet.unregister()
+    fleet.register(topics=["Other"])
+    assert only(fleet, broker_name="broker-a").state == Why.STATE_TOPIC_UNREPORTED
 
 
 def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
