@@ -110,6 +110,10 @@ class Clock(NamedTuple):
         """The smallest possible distance of the two clocks, in seconds."""
         return max(self.began - self.theirs, self.theirs - self.ended)
 
+    def millis_before(self, seconds: float) -> int:
+        """So many seconds ago by the name server's clock, which may say any time, as a request may have it."""
+        return min(max(0, int((self.theirs - seconds) * 1000)), 2**63 - 1)
+
 
 # The tables of a name server.
 
@@ -280,7 +284,7 @@ def read(
         same = known.tables._replace(clock=fresh.clock, lives=fresh.lives)
         return replace(known, status=status, tables=same, diagnostics=diagnostics)
     found = tables(server, *wanted)
-    from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
+    from_millis = None if journal_seconds is None else found.clock.millis_before(journal_seconds)
     request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
     about_settings = admin_service_pb2.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)

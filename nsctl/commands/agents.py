@@ -72,7 +72,7 @@ def permission(
     """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
     request = agent_pb.UpdateBrokerPermissionRequest(broker_permission=perm)
     change = None if dry_run else (lambda client: client.agent.UpdateBrokerPermission(request).accepted_count)
-    _change(session, agent, lambda found: PERMISSIONS[found.broker_permission], PERMISSIONS[perm], change)
+    _change(session, agent, lambda found: PERMISSIONS[found.broker_permission & 7], PERMISSIONS[perm], change)
 
 
 def _change(

@@ -117,8 +117,8 @@ def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
     if wanted.since is None:
         return _rows(server, wanted, wanted.limit)
     # The journal's times are by the clock of its name server, which comes with each table: this one is small.
-    now = tables(server, pb.ROUTE_TABLE_CLUSTERS).clock.theirs
-    return _rows(server, wanted, wanted.limit, from_millis=int((now - wanted.since) * 1000))
+    clock = tables(server, pb.ROUTE_TABLE_CLUSTERS).clock
+    return _rows(server, wanted, wanted.limit, from_millis=clock.millis_before(wanted.since))
 
 
 def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> list[Row]:

@@ -15,7 +15,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import examined
-from nsctl.findings import Code, Finding
+from nsctl.findings import Finding
 from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
 from nsctl.session import check_silence
 
@@ -75,9 +75,6 @@ class Observer:
             return self._asked()
         except CallError as error:
             return replace(self.seen, silence=self.seen.silence or check_silence(error, CALL_SECONDS))
-        except (ValueError, OverflowError) as error:  # it may say any number, and that of another one stays shown
-            what = f"its answer makes no sense: {error}"
-            return replace(self.seen, silence=Finding(Code.SERVER_ERROR, what, "see which program listens there"))
 
     def _asked(self) -> Observation:
         status = self.server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())

@@ -14,6 +14,7 @@ from namesrv_api.v1 import admin_service_pb2
 from typer.core import TyperCommand
 
 from nsctl.commands import history
+from nsctl.commands.doctor import doctor
 from nsctl.commands.history import Wanted, follow_journals
 from nsctl.output import Format, Row
 from nsctl.session import REFUSED, UNREACHABLE, Fleet, Session
@@ -142,6 +143,18 @@ def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
     history.history(session_of(server))
     assert [request.from_millis for request in server.asked] == [NOW_MILLIS - 3_600_000, 0]
     assert not server.asked[1].HasField("from_millis")
+
+
+@pytest.mark.parametrize(("now_millis", "asked_from"), [(2**63 - 1, 2**63 - 1), (-(2**63), 0), (1, 0)])
+def test_a_clock_that_says_any_time_ends_no_command(
+    now_millis: int, asked_from: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Journalist()
+    server.now_millis = now_millis
+    history.history(session_of(server), since=1)
+    doctor(session_of(server))
+    assert server.asked[0].from_millis == asked_from
+    assert "CLOCK_SKEW" in capsys.readouterr().out
 
 
 def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -69,7 +69,8 @@ class FakeNameServer(NamesrvClient):
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[pb.StreamRouteSnapshotResponse]:
         taken_at_millis = self.now_millis or int(time.time() * 1000)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=taken_at_millis))
-        chunk = pb.SnapshotChunk(live_brokers=[live(heard_at=taken_at_millis / 1000)])
+        chunk = pb.SnapshotChunk(live_brokers=[live()])
+        chunk.live_brokers[0].last_update_timestamp_millis = taken_at_millis
         if pb.ROUTE_TABLE_TOPIC_QUEUES in request.tables:
             addrs = [route_data_pb2.BrokerAddr(broker_id=0, broker_addr=BROKER.addr)]
             chunk.broker_datas.add(cluster_name="east", broker_name="broker-a", broker_addrs=addrs)
