@@ -126,8 +126,7 @@ def check_silence(error: CallError, timeout_seconds: float) -> Finding:
         do = "see whether its process hangs, or the network drops packets"
         return Finding(Code.UNREACHABLE, f"did not answer within {timeout_seconds:g} s", do)
     if told.code is not grpc.StatusCode.UNAVAILABLE or told.reason:
-        do = "the server runs: look for the error in its log before you restart it"
-        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}", do)
+        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}")
     what, _, do = hint_on(told.message).partition(": ")
     if "certificate" not in what and _speaks_rocketmq(error.endpoint, timeout_seconds):
         what = "it speaks RocketMQ's protocol: this is the port of brokers and clients"
