@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import grpc
 import typer
@@ -61,11 +61,10 @@ class AgentClient(Client):
         self.agent = BrokerAgentServiceStub(self.channel)
 
 
-class Fleet(Generic[ClientT]):
+class Fleet(tuple[ClientT, ...]):
     """The name servers, or agents, that a command is about."""
 
-    def __init__(self, clients: Iterable[ClientT]) -> None:
-        self.all = tuple(clients)
+    __slots__ = ()
 
     def first(self, ask: Callable[[ClientT], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.
@@ -73,7 +72,7 @@ class Fleet(Generic[ClientT]):
         Raises:
             CallError: One of them refused the call, or none could be reached. Then it is the last error.
         """
-        *others, last = self.all
+        *others, last = self
         for server in others:
             try:
                 return ask(server)
@@ -82,24 +81,24 @@ class Fleet(Generic[ClientT]):
                     raise
         return ask(last)
 
-    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
-        """Every one's answer or failure, asked at the same time, in the order they were named."""
-
-        def answer(server: ClientT) -> tuple[Endpoint, AnswerT | CallError]:
-            try:
-                return server.endpoint, ask(server)
-            except CallError as error:
-                return server.endpoint, error
-
-        with ThreadPoolExecutor(len(self.all) or 1) as pool:
-            return list(pool.map(answer, self.all))
+    def each(self, ask: Callable[[ClientT], AnswerT]) -> tuple[dict[Endpoint, AnswerT], dict[Endpoint, CallError]]:
+        """Asks all at the same time. Returns the answers, and the errors of the others, in the order of the fleet."""
+        answers: dict[Endpoint, AnswerT] = {}
+        errors: dict[Endpoint, CallError] = {}
+        with ThreadPoolExecutor(len(self) or 1) as pool:
+            for server, answer in [(server, pool.submit(ask, server)) for server in self]:
+                try:
+                    answers[server.endpoint] = answer.result()
+                except CallError as error:
+                    errors[server.endpoint] = error
+        return answers, errors
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Closes all connections."""
-        for server in self.all:
+        for server in self:
             server.close()
 
 
@@ -228,19 +227,16 @@ class Session(typer.Context):
             exit_code = REFUSED if found.code is Code.SERVER_ERROR else UNREACHABLE
             self.note(f"{error.endpoint}: {found.what}: {found.do}", exit_code)
 
-    def answered(self, answers: Iterable[tuple[Endpoint, AnswerT | CallError]]) -> dict[str, AnswerT]:
-        """The answers by endpoint. Reports the name servers or agents that failed."""
-        found: dict[str, AnswerT] = {}
-        for endpoint, answer in answers:
-            if isinstance(answer, CallError):
-                self.failed(answer)
-            else:
-                found[str(endpoint)] = answer
-        return found
+    def asked(self, fleet: Fleet[ClientT], ask: Callable[[ClientT], AnswerT]) -> dict[str, AnswerT]:
+        """Asks name servers or agents; the answers by endpoint. Reports those that failed."""
+        answers, errors = fleet.each(ask)
+        for error in errors.values():
+            self.failed(error)
+        return {str(endpoint): answer for endpoint, answer in answers.items()}
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> dict[str, AnswerT]:
         """Asks all name servers; the answers by endpoint. Reports those that failed."""
-        return self.answered(self.servers.each(ask))
+        return self.asked(self.servers, ask)
 
     def rows(self, ask: Callable[[NamesrvClient], Iterable[Message]]) -> list[Row]:
         """Asks all name servers for messages; a row for each message. Reports those that failed."""

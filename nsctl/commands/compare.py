@@ -47,7 +47,7 @@ MOST_DIFFERENCES = 200
 def diff(session: Session) -> None:
     """Do all name servers agree? Says what differs, and since when; exit code 1 if anything does."""
     helds = session.each(lambda server: read(server, wanted=[LIVES]))
-    if len(helds) < len(session.servers.all):
+    if len(helds) < len(session.servers):
         session.note("only those that answered are compared")
     if any(one.refusal for one in helds.values()):
         session.note("intents, KV configuration and settings are compared only where you may read them", REFUSED)
@@ -55,8 +55,8 @@ def diff(session: Session) -> None:
     everywhere = [{key[:2] for key in one.tables.lives} for one in helds.values()]
     groups = {one.subject[:2] for one in found.get("broker", ())}.intersection(*everywhere)
     if groups:  # a fleet may have 100,000 topics
-        answers = session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
-        routes = {str(endpoint): answer for endpoint, answer in answers if not isinstance(answer, CallError)}
+        answers, _ = session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
+        routes = {str(endpoint): answer for endpoint, answer in answers.items()}
         rows = differences([routes.get(name) for name in helds])
         found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
     parts = []

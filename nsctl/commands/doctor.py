@@ -18,7 +18,6 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint, unreachable_addresses
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.findings import Code, Finding, Severity, first_few, merged
@@ -357,24 +356,22 @@ def together(helds: Sequence[Held], differing: Iterable[str]) -> Iterator[Findin
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
-    found: list[tuple[str, Finding]] = []
-    helds: list[Held] = []
-    for endpoint, answer in session.servers.each(
+    answers, errors = session.servers.each(
         lambda server: read(server, most_entries=MOST_ENTRIES, journal_seconds=LOSS_SECONDS)
-    ):
-        said: list[Finding] = []
-        if isinstance(answer, CallError):
-            said.append(check_silence(answer, session.timeout_seconds))
+    )
+    helds, found = list(answers.values()), list[tuple[str, Finding]]()
+    for endpoint in (server.endpoint for server in session.servers):
+        if endpoint in errors:
+            found.append((str(endpoint), check_silence(errors[endpoint], session.timeout_seconds)))
         else:
-            said += examined(answer)
-            helds.append(answer)
+            found += [(str(endpoint), one) for one in examined(answers[endpoint])]
         if session.security is not None:
-            said += check_certificate(endpoint, session.security.files, session.timeout_seconds)
-        found += [(str(endpoint), one) for one in said]
+            certificate = check_certificate(endpoint, session.security.files, session.timeout_seconds)
+            found += [(str(endpoint), one) for one in certificate]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:
-        everywhere = [str(server.endpoint) for server in session.servers.all]
+        everywhere = [str(server.endpoint) for server in session.servers]
         for row, finding in zip(rows, findings, strict=True):
             if len(everywhere) > 1 and list(finding.at) in ([], everywhere):
                 row["name_servers"] = "all"

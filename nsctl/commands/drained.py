@@ -10,7 +10,6 @@ from typing import Annotated
 import typer
 
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import groups_named
@@ -67,8 +66,9 @@ def drained(
         rate = f"{load.written_per_second:,.1f} messages per second"
         session.note(f"{who} was written to during the last 10 s: {rate}")
     # Producers get it as writable there. Name servers that hide their intents are left out.
-    for endpoint, groups in session.servers.each(lambda server: drains(all_intents(server))):
-        if not isinstance(groups, CallError) and not any(_is_of(named, *group) for group in groups):
+    answers, _ = session.servers.each(lambda server: drains(all_intents(server)))
+    for endpoint, groups in answers.items():
+        if not any(_is_of(named, *group) for group in groups):
             session.note(f"{endpoint}: {named.broker} is not drained there")
 
 

@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
@@ -17,7 +17,6 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, groups_named
@@ -91,9 +90,8 @@ def history(
 def last_change(session: Session, broker: str) -> int:
     """When the last change of a group was applied anywhere, in milliseconds since the Unix epoch; 0 if unknown."""
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
-    answers = session.servers.each(lambda server: next(entries(server, request), admin_service_pb2.AuditEntry()))
-    times = [one.applied_at_millis for _, one in answers if not isinstance(one, CallError)]
-    return max(times, default=0)
+    answers, _ = session.servers.each(lambda server: next(entries(server, request), admin_service_pb2.AuditEntry()))
+    return max((one.applied_at_millis for one in answers.values()), default=0)
 
 
 # The journals that ``history`` reads.
@@ -158,19 +156,18 @@ def follow_journals(
     A name server that goes away is waited for. Ends at once if none answers at first.
     """
     seen: dict[Endpoint, tuple[str, int]] = {}
-    away: set[Endpoint] = set()
+    away: Collection[Endpoint] = ()
     with suppress(KeyboardInterrupt):
         while True:
-            answers = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
-            for endpoint, answer in answers:
-                if isinstance(answer, CallError) and endpoint not in away:
-                    session.failed(answer)
-                elif not isinstance(answer, CallError) and endpoint in away:
-                    session.note(f"{endpoint} answers again")
-            away = {endpoint for endpoint, answer in answers if isinstance(answer, CallError)}
+            answers, errors = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
+            for error in [error for endpoint, error in errors.items() if endpoint not in away]:
+                session.failed(error)
+            for endpoint in [endpoint for endpoint in answers if endpoint in away]:
+                session.note(f"{endpoint} answers again")
+            away = errors
             if not away:
                 session.exit_code = 0
-            show(in_order(answer for _, answer in answers if not isinstance(answer, CallError)))
+            show(in_order(answers.values()))
             if not seen:
                 return
             sleep(FOLLOW_SECONDS)

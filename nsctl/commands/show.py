@@ -36,7 +36,7 @@ def status(session: Session) -> None:
     """Shows the state of each name server: warm-up, guard, revision, counts."""
     rows: list[Row] = []
     found = session.each(lambda server: server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest()))
-    for endpoint in (str(server.endpoint) for server in session.servers.all):
+    for endpoint in (str(server.endpoint) for server in session.servers):
         if (told := found.get(endpoint)) is None:
             rows.append({"endpoint": endpoint, "state": "unreachable"})
         else:

@@ -63,12 +63,12 @@ class _Server(uvicorn.Server):
 
 async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> None:
     """Serves the page until SIGTERM or SIGINT. Raises OSError if it cannot listen."""
-    endpoints = [server.endpoint for server in session.servers.all]
+    endpoints = [server.endpoint for server in session.servers]
     with bound_socket(listen) as listener, name_servers_at(endpoints, CALL_SECONDS, session.security) as servers:
         configure_logs("text", "info")
         reload_on_hangup()
         stop, log, at = stop_event(), structlog.get_logger("nsctl.console"), Endpoint(*listener.getsockname()[:2])
-        observers = [Observer(server) for server in servers.all]
+        observers = [Observer(server) for server in servers]
         pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]

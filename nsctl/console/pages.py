@@ -22,7 +22,6 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from namesrv_common.client.namesrv_client import NamesrvClient
-from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import check_intents
 from nsctl.console import rows
 from nsctl.console.observer import Observation, Observer
@@ -165,11 +164,10 @@ class Pages:
         """The answers of those name servers that answered when they were asked last, and the problems of the others."""
         views = {observer.server.endpoint: observer.seen for observer in self._observers}
         asked = Fleet(one.server for one in self._observers if not views[one.server.endpoint].silence)
-        answers = [(views[endpoint], answer) for endpoint, answer in asked.each(call)]
-        failed = [(view, error) for view, error in answers if isinstance(error, CallError)]
+        answers, errors = asked.each(call)
         problems = [f"{view.name} is unreachable" for view in views.values() if view.silence]
-        problems += [f"{view.name} {error.reason}: {error.error.message}" for view, error in failed]
-        return [(view, answer) for view, answer in answers if not isinstance(answer, CallError)], problems
+        problems += [f"{views[at].name} {error.reason}: {error.error.message}" for at, error in errors.items()]
+        return [(views[endpoint], answer) for endpoint, answer in answers.items()], problems
 
     def _page(self, request: Request, name: str, title: str, context: Mapping[str, Any], status: int = 200) -> Response:
         about = {"path": request.url.path, "query": dict(request.query_params), "title": title}
