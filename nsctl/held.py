@@ -158,11 +158,6 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
     return Tables(Clock(began, theirs, ended), dict(sorted(lives.items())), groups, routes)
 
 
-def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
-    """Reads the live brokers of a name server, by cluster, name and id."""
-    return list(tables(server, LIVES).lives.values())
-
-
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
     """Reads what brokers report, in short, by broker."""
     pages = server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000))

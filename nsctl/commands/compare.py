@@ -9,11 +9,11 @@ import typer
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.admin_service_pb2 import Intent
 
-from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.history import last_change
+from nsctl.contexts import address
 from nsctl.findings import first_few
 from nsctl.held import (
     ABSENT,
@@ -135,10 +135,7 @@ def compare_rocketmq(
     rocketmq_tls_ca: RocketmqTlsCa = None,
 ) -> None:
     """Does a name server of RocketMQ show the same? Exit code 1 for a difference that no intent in force explains."""
-    try:
-        endpoint = Endpoint.parse(rocketmq)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    endpoint = address(rocketmq)
     held = session.servers.first(read)
     addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
     here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})

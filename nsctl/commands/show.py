@@ -16,7 +16,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
-from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, live_brokers, tables
+from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, tables
 from nsctl.output import PERMISSIONS, Format, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
@@ -213,7 +213,7 @@ def _page(
     def is_meant(one: Any) -> bool:
         return one.broker_name == name and cluster in (None, one.cluster_name)
 
-    lives: list[Row] = [row(one) for one in live_brokers(server) if is_meant(one)]
+    lives: list[Row] = [row(one) for one in tables(server, LIVES).lives.values() if is_meant(one)]
     topics: list[Row] = [
         {
             "topic": topic,
