@@ -226,22 +226,17 @@ class Held:
     intents: Sequence[admin_service_pb2.Intent] | None = None
     """None if the name server does not let the caller read them; so are the ones below."""
     kv: Mapping[KvKey, str] | None = None
+    """Values in short."""
     settings: Mapping[SettingKey, str] | None = None
     entries: Sequence[admin_service_pb2.AuditEntry] | None = None
     """The newest first, from the journal."""
     refusal: str = ""
     """The reason for which the name server hides something; empty if it hides nothing."""
 
-    def compared(self) -> dict[str, Mapping[Any, object] | None]:
-        """What must be the same at all name servers of a fleet, by kind."""
-        return {
-            "broker": self.digests,
-            "intent": None
-            if self.intents is None
-            else {intent_key(one): until(one, "in force") for one in self.intents},
-            "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
-            "setting": self.settings,
-        }
+    @property
+    def ends(self) -> Mapping[IntentKey, str] | None:
+        """The ends of intents in words."""
+        return None if self.intents is None else {intent_key(one): until(one, "in force") for one in self.intents}
 
 
 def read(
@@ -289,7 +284,7 @@ def read(
         diagnostics,
         digests(server),
         unless_refused(lambda: all_intents(server)),
-        unless_refused(lambda: kv_config(server)),
+        unless_refused(lambda: {key: shown_value(value) for key, value in kv_config(server).items()}),
         None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
         unless_refused(lambda: list(islice(entries(server, request), most_entries))),
         refusals[0] if refusals else "",
@@ -369,9 +364,12 @@ def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]
 
 def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
     """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
-    compared = [None if one is None else one.compared() for one in found]
-    kinds = dict.fromkeys(kind for one in compared if one is not None for kind in one)
-    told = {kind: differences([None if one is None else one[kind] for one in compared]) for kind in kinds}
+    told = {
+        "broker": differences([one and one.digests for one in found]),
+        "intent": differences([one and one.ends for one in found]),
+        "kv": differences([one and one.kv for one in found]),
+        "setting": differences([one and one.settings for one in found]),
+    }
     return {kind: differing for kind, differing in told.items() if differing}
 
 

@@ -137,8 +137,8 @@ def compare_rocketmq(
     """Does a name server of RocketMQ show the same? Exit code 1 for a difference that no intent in force explains."""
     endpoint = address(rocketmq)
     held = session.servers.first(read)
-    addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
-    here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
+    addresses = _addresses(held.tables.groups.values())
+    here = Shown(addresses, rows_of(held.tables), held.kv, held.settings or {})
     with session.rocketmq(endpoint, rocketmq_tls_ca) as theirs:
         names = {*held.tables.routes, *theirs.topics()}
         there = _there(session, theirs, sorted(names), here)
