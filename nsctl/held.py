@@ -16,7 +16,7 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
-from nsctl.output import PERMISSIONS, iso, row
+from nsctl.output import PERMISSIONS, iso
 
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
@@ -208,11 +208,6 @@ def entries(
     """Reads entries of the journal of a name server, newest first."""
     for page in server.pages(server.admin.ListAuditEntries, request):
         yield from page.entries
-
-
-def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
-    """Why brokers left, as alerts and metrics name it; empty if none did."""
-    return str(row(entry).get("removal_reason", ""))
 
 
 @dataclass(frozen=True, slots=True)

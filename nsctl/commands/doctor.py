@@ -33,10 +33,9 @@ from nsctl.held import (
     intent_key,
     lacks_writable_queue,
     read,
-    reason_of,
     until,
 )
-from nsctl.output import Format, iso
+from nsctl.output import Format, iso, row
 from nsctl.session import FOUND, WARNED, Session, check_silence
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
@@ -239,7 +238,7 @@ class Lost(NamedTuple):
 def losses(entries: Iterable[admin_service_pb2.AuditEntry], reasons: Collection[int]) -> list[Lost]:
     """Reads the brokers that left for some reasons, as far as summaries name them; the newest first."""
     return [
-        Lost(BrokerKey(cluster, broker, int(number), addr), entry.applied_at_millis, reason_of(entry))
+        Lost(BrokerKey(cluster, broker, int(number), addr), entry.applied_at_millis, row(entry)["removal_reason"])
         for entry in entries
         if entry.removed_broker_count and entry.removal_reason in reasons
         for broker, addr, number, cluster, what in _BROKER.findall(entry.summary)
@@ -372,9 +371,9 @@ def doctor(session: Session) -> None:
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:
         everywhere = [str(server.endpoint) for server in session.servers]
-        for row, finding in zip(rows, findings, strict=True):
-            if len(everywhere) > 1 and list(finding.at) in ([], everywhere):
-                row["name_servers"] = "all"
+        for shown in rows:
+            if len(everywhere) > 1 and shown["name_servers"] in ([], everywhere):
+                shown["name_servers"] = "all"
     if rows or session.form is not Format.TABLE:
         session.show(rows, ("severity", "code", "name_servers", "what", "do"))
     if not rows:

@@ -20,7 +20,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, groups_named
-from nsctl.held import GroupKey, entries, point, reason_of, tables
+from nsctl.held import GroupKey, entries, point, tables
 from nsctl.output import Format, Row, duration, row
 from nsctl.session import REFUSED, Session
 
@@ -126,13 +126,11 @@ def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> li
         topic=wanted.topic, broker_name=wanted.broker, page_size=size, **bounds
     )
     causes = set(wanted.causes)
+    rows = ({"endpoint": str(server.endpoint), **row(entry)} for entry in entries(server, request))
     found = (
-        one
-        for one in entries(server, request)
-        if not causes or causes.intersection((_plain(one.cause), _plain(reason_of(one))))
+        one for one in rows if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
     )
-    rows: list[Row] = [{"endpoint": str(server.endpoint), **row(entry)} for entry in islice(found, most)]
-    return rows[::-1]
+    return list(islice(found, most))[::-1]
 
 
 def in_order(journals: Iterable[Iterable[Row]]) -> list[Row]:

@@ -75,8 +75,8 @@ def topics(
         named_after = tables(server, GROUPS).named
         pages = server.pages(server.route.ListTopics, request)
         names = [name for page in pages for name in page.topics if contains in name]
-        kinds = {name: str(kind_of(name, named_after)) for name in application_first(names, named_after)}
-        return [{"topic": name, "kind": kind} for name, kind in kinds.items()]
+        names = application_first(names, named_after)
+        return [{"topic": name, "kind": str(kind_of(name, named_after))} for name in names]
 
     rows = session.servers.first(ask)
     session.show(rows[:limit], ("topic", "kind"))
