@@ -359,12 +359,8 @@ def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]
 
 def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
     """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
-    told = {
-        "broker": differences([one and one.digests for one in found]),
-        "intent": differences([one and one.ends for one in found]),
-        "kv": differences([one and one.kv for one in found]),
-        "setting": differences([one and one.settings for one in found]),
-    }
+    kinds = {"broker": "digests", "intent": "ends", "kv": "kv", "setting": "settings"}
+    told = {kind: differences([getattr(one, name, None) for one in found]) for kind, name in kinds.items()}
     return {kind: differing for kind, differing in told.items() if differing}
 
 

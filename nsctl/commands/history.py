@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
@@ -126,9 +126,10 @@ def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> li
         topic=wanted.topic, broker_name=wanted.broker, page_size=size, **bounds
     )
     causes = set(wanted.causes)
-    rows = ({"endpoint": str(server.endpoint), **row(entry)} for entry in entries(server, request))
-    found = (
-        one for one in rows if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
+    found: Iterator[Row] = (
+        one
+        for one in ({"endpoint": str(server.endpoint), **row(entry)} for entry in entries(server, request))
+        if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
     )
     return list(islice(found, most))[::-1]
 

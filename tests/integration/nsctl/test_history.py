@@ -83,7 +83,7 @@ class Journalist(FakeNameServer):
     """A name server with a journal, and what is wrong with it."""
 
     def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
-        super().__init__(endpoint)
+        super().__init__(endpoint=endpoint)
         self.epoch, self.revision = "1-a", 0
         self.now_millis = NOW_MILLIS
         self.journal: list[admin_service_pb2.AuditEntry] = []

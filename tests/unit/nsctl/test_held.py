@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from nsctl.held import Held, KvKey, Reported, SettingKey, differences, disagreements, shown_value
@@ -35,8 +37,7 @@ def test_long_values_are_shown_in_short_and_differ_where_only_their_ends_do() ->
 def told(**fields: object) -> Held:
     found = seen(live()).held
     assert found is not None
-    given: dict[str, object] = {"kv": {}, "settings": {SettingKey("orderMessageEnable"): "false"}}
-    return Held(found.status, found.tables, digests=found.digests, intents=(), **(given | fields))  # type: ignore[arg-type]
+    return replace(found, **{"settings": {SettingKey("orderMessageEnable"): "false"}, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
