@@ -94,11 +94,6 @@ class Finding:
         """What to do about it."""
         return self.remedy or self.code.remedy
 
-    @property
-    def order(self) -> tuple[int, str, str]:
-        """The worst first."""
-        return self.code.severity, self.code.name, self.what
-
     def row(self) -> dict[str, object]:
         """As programs get it."""
         return {
@@ -123,7 +118,7 @@ def merged(found: Iterable[tuple[str, Finding]]) -> list[Finding]:
         fact = (one.code, re.sub(r"[0-9.:]+Z", "", one.what) if one.subject is None else one.subject)
         known = by_fact.setdefault(fact, one)
         by_fact[fact] = replace(known, at=(*known.at, name) if name else known.at)
-    return sorted(by_fact.values(), key=lambda finding: finding.order)
+    return sorted(by_fact.values(), key=lambda one: (one.code.severity, one.code.name, one.what))
 
 
 def first_few(items: Sequence[str], most: int = 5) -> str:

@@ -140,9 +140,18 @@ def drain(
     named, ends_at_millis = groups_named(broker, cluster), millis_from_now(duration)
     groups = groups_of(session, named, lambda server: tables(server, GROUPS).groups, "broker group")
     if isinstance(named, GroupPattern):
-        _check_drain(session, groups, force=force, dry_run=dry_run)
+        effects = session.each(partial(_effect, groups=groups))
+        losing = {endpoint: topics for endpoint, (_, topics) in effects.items() if topics}
+        needs_force = bool(losing) and not force
+        if dry_run:
+            _show_effects(session, effects, "would need --force" if needs_force else "would be done")
+        for endpoint, topics in losing.items():
+            lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
+            session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
         if dry_run:
             return
+        if needs_force:
+            raise Ended("nothing has changed; repeat with --force if that is meant", REFUSED)
     requests = [
         pb.WipeWritePermOfBrokerRequest(
             broker_name=group.broker,
@@ -155,20 +164,6 @@ def drain(
         for group in groups
     ]
     _on_all(session, requests, "topics=wipe_topic_count")
-
-
-def _check_drain(session: Session, groups: Sequence[GroupKey], *, force: bool, dry_run: bool) -> None:
-    """Shows a dry run, and what speaks against a drain of the groups of a pattern. Raises Ended if they may not be."""
-    effects = session.each(partial(_effect, groups=groups))
-    losing = {endpoint: topics for endpoint, (_, topics) in effects.items() if topics}
-    needs_force = bool(losing) and not force
-    if dry_run:
-        _show_effects(session, effects, "would need --force" if needs_force else "would be done")
-    for endpoint, topics in losing.items():
-        lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
-        session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
-    if needs_force and not dry_run:
-        raise Ended("nothing has changed; repeat with --force if that is meant", REFUSED)
 
 
 def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:

@@ -79,13 +79,13 @@ def findings(seen: Sequence[Observation], differing: Iterable[str] = ()) -> list
     said += [(view.name, one) for view in shown(seen) for one in view.findings]
     answering = [view.held for view in seen if view.held and view.reachable]
     said += [("", one) for one in together(answering, dict.fromkeys(differing))]
-    return sorted(map(finding_row, merged(said)), key=lambda row: (row["tone"] != "bad", row["finding"].order))
+    return sorted(map(finding_row, merged(said)), key=lambda row: row["tone"] != "bad")
 
 
 def finding_row(one: Finding) -> Row:
     tone = "bad" if one.code in RED else TONES[one.code.severity]
     parts = re.split(r"`(nsctl [^`]+)`", one.do)  # every second one is a command
-    return {**one.row(), "finding": one, "tone": tone, "about": ", ".join(one.at), "parts": parts}
+    return {**one.row(), "tone": tone, "about": ", ".join(one.at), "parts": parts}
 
 
 def intent_rows(seen: Sequence[Observation], now: float, key: GroupKey | None = None) -> list[Row]:
