@@ -65,16 +65,6 @@ def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path)
     assert f"{place} answers again" in back
 
 
-def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, follower_of(namesrv.endpoint) as follower:
-        put(namesrv, "a")
-        _, output = follower.pipes
-        assert "'a'" in output.readline()
-        output.close()
-        put(namesrv, "b")
-        assert (follower.wait(), follower.raw) == (1, "")
-
-
 NOW_MILLIS = 1_000_000_000
 """By the name server's clock, which is far behind ours."""
 
