@@ -63,17 +63,6 @@ class Reported(NamedTuple):
         return f"version {self.version}, content {self.digest.hex()[:8]}"
 
 
-class IntentKey(NamedTuple):
-    """The subject of an intent."""
-
-    intent: str
-    """In words."""
-    cluster: str
-    """Empty: every cluster."""
-    broker: str
-    topic: str
-
-
 class QueuesKey(NamedTuple):
     """A topic on a broker group: one row of a route."""
 
@@ -82,17 +71,14 @@ class QueuesKey(NamedTuple):
     topic: str
 
 
-class KvKey(NamedTuple):
-    """A key of the KV configuration."""
-
-    namespace: str
-    key: str
-
-
-class SettingKey(NamedTuple):
-    """A setting that can be changed over the wire."""
-
-    setting: str
+FIELDS = {
+    "broker": BrokerKey._fields,
+    "intent": ("intent", "cluster", "broker", "topic"),
+    "kv": ("namespace", "key"),
+    "setting": ("setting",),
+    "topic": QueuesKey._fields,
+}
+"""What is compared between name servers, by kind: the names of the parts of its keys, which are tuples."""
 
 
 class Clock(NamedTuple):
@@ -196,10 +182,10 @@ def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.
     return [one for page in pages for one in page.kv_configs]
 
 
-def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
+def kv_config(server: NamesrvClient) -> dict[tuple[str, str], str]:
     """Reads the whole KV configuration of a name server."""
     spaces = [one.namespace for one in kv_configs(server, "")]
-    return {KvKey(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
+    return {(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
 
 
 def entries(
@@ -220,16 +206,17 @@ class Held:
     digests: Mapping[BrokerKey, Reported] | None = None
     intents: Sequence[admin_service_pb2.Intent] | None = None
     """None if the name server does not let the caller read them; so are the ones below."""
-    kv: Mapping[KvKey, str] | None = None
+    kv: Mapping[tuple[str, str], str] | None = None
     """Values in short."""
-    settings: Mapping[SettingKey, str] | None = None
+    settings: Mapping[tuple[str], str] | None = None
+    """Those that can be changed over the wire."""
     entries: Sequence[admin_service_pb2.AuditEntry] | None = None
     """The newest first, from the journal."""
     refusal: str = ""
     """The reason for which the name server hides something; empty if it hides nothing."""
 
     @property
-    def ends(self) -> Mapping[IntentKey, str] | None:
+    def ends(self) -> Mapping[tuple[str, ...], str] | None:
         """The ends of intents in words."""
         return None if self.intents is None else {intent_key(one): until(one, "in force") for one in self.intents}
 
@@ -280,7 +267,7 @@ def read(
         digests(server),
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: {key: shown_value(value) for key, value in kv_config(server).items()}),
-        None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
+        None if settings is None else {(one.key,): one.value for one in settings if one.updatable},
         unless_refused(lambda: list(islice(entries(server, request), most_entries))),
         refusals[0] if refusals else "",
     )
@@ -294,9 +281,10 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
 # What is not the same everywhere.
 
 
-def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
+def intent_key(intent: admin_service_pb2.Intent) -> tuple[str, str, str, str]:
+    """What an intent is about: its kind in words, a cluster, which is empty for every one, a broker and a topic."""
     kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
-    return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
+    return kind, intent.cluster_name, intent.broker_name, intent.topic
 
 
 def until(intent: admin_service_pb2.Intent, endless: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 from namesrv_api.v1 import route_data_pb2
@@ -17,15 +17,13 @@ from nsctl.contexts import address
 from nsctl.findings import first_few
 from nsctl.held import (
     ABSENT,
+    FIELDS,
     LIVES,
     TOPICS,
     Difference,
     GroupKey,
     Held,
-    IntentKey,
-    KvKey,
     QueuesKey,
-    SettingKey,
     differences,
     disagreements,
     group_of,
@@ -61,10 +59,10 @@ def diff(session: Session) -> None:
         found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
     parts = []
     for kind, differing in found.items():
-        shown, columns = _rows(differing, helds)
+        shown, columns = _rows(kind, differing, helds)
         if kind == "broker":
             shown = [{**row, "since": iso(last_change(session, str(row["broker"])))} for row in shown]
-            columns = (*(column for column in columns if column not in helds), "since", *helds)
+            columns = (*FIELDS[kind], "since", *helds)
         parts.append((kind, shown, columns))
     _show(session, parts, f"between {counted(len(helds), 'name server')}")
 
@@ -74,11 +72,10 @@ def _applications_first(found: Iterable[Difference]) -> list[Difference]:
     return sorted(found, key=lambda row: (not is_application(row.subject.topic, row.subject[:2]), row.subject))
 
 
-def _rows(found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
+def _rows(kind: str, found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
     """Rows of what differs, and their columns: the names of the subject's fields, and whom was asked."""
-    shown = found[:MOST_DIFFERENCES]
-    rows: list[Row] = [{**one.subject._asdict(), **dict(zip(where, one.said, strict=True))} for one in shown]
-    return rows, tuple(rows[0]) if rows else ()
+    columns = (*FIELDS[kind], *where)
+    return [dict(zip(columns, (*one.subject, *one.said), strict=True)) for one in found[:MOST_DIFFERENCES]], columns
 
 
 Part = tuple[str, Sequence[Row], Sequence[str]]
@@ -119,9 +116,9 @@ class Shown(NamedTuple):
     """Addresses of each group."""
     rows: dict[QueuesKey, str]
     """Rows of routes as clients get them."""
-    kv: Mapping[Any, object] | None
+    kv: Mapping[tuple[str, str], str] | None
     """Values in short."""
-    settings: Mapping[SettingKey, str]
+    settings: Mapping[tuple[str], str]
 
     def topics_of(self, group: GroupKey) -> list[str]:
         """Topics on a group."""
@@ -149,10 +146,10 @@ def compare_rocketmq(
     shared = {key: here.settings[key] for key in there.settings}
     parts: list[Part] = [
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
-        ("topic", *_rows(_applications_first(topics), ROCKETMQ)),
-        ("kv", *_rows(differences([here.kv, there.kv]), ROCKETMQ)),
-        ("setting", *_rows(differences([shared, there.settings]), ROCKETMQ)),
-        (PLANNED, [_planned_row(*one, here) for one in planned], (*IntentKey._fields, "until", "why", CLIENTS)),
+        ("topic", *_rows("topic", _applications_first(topics), ROCKETMQ)),
+        ("kv", *_rows("kv", differences([here.kv, there.kv]), ROCKETMQ)),
+        ("setting", *_rows("setting", differences([shared, there.settings]), ROCKETMQ)),
+        (PLANNED, [_planned_row(*one, here) for one in planned], (*FIELDS["intent"], "until", "why", CLIENTS)),
     ]
     _show(session, parts, f"between here and {endpoint} in {counted(len(names), 'topic')}")
     if held.refusal:
@@ -164,17 +161,17 @@ def compare_rocketmq(
 def _there(session: Session, server: RocketmqClient, names: Iterable[str], here: Shown) -> Shown:
     """What it shows of some topics, and of what is here. It has no list of its namespaces."""
     rows = {key: said for topic in names for key, said in queues(topic, server.queues(topic)).items()}
-    spaces = {ORDER, *(key.namespace for key in here.kv or ())}
+    spaces = {ORDER, *(namespace for namespace, _ in here.kv or ())}
     kv = None
     if here.kv is not None:
-        kv = {KvKey(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
+        kv = {(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
     try:
         told = server.settings()
     except CallError as error:
         session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
-    shared = {key for key in here.settings if key.setting in told and key.setting != PACE}
-    return Shown(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
+    shared = {(name,): told[name] for (name,) in here.settings if name in told and name != PACE}
+    return Shown(_addresses(server.groups()), rows, kv, shared)
 
 
 ORDER = "ORDER_TOPIC_CONFIG"
@@ -227,7 +224,8 @@ def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
     else:
         seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
     until = iso(intent.ends_at_millis)
-    return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
+    about = dict(zip(FIELDS["intent"], intent_key(intent), strict=True))
+    return {**about, "until": until, "why": intent.comment, CLIENTS: seen}
 
 
 def _named(topics: Sequence[str], fleet: Shown) -> str:

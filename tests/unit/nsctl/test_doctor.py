@@ -36,9 +36,7 @@ from nsctl.held import (
     BrokerKey,
     Clock,
     Held,
-    KvKey,
     Reported,
-    SettingKey,
     differences,
     disagreements,
     lacks_writable_queue,
@@ -315,15 +313,15 @@ def test_long_values_are_shown_in_short_and_differ_where_only_their_ends_do() ->
 def told(**fields: object) -> Held:
     found = seen(live()).held
     assert found is not None
-    return replace(found, **{"settings": {SettingKey("orderMessageEnable"): "false"}, **fields})  # type: ignore[arg-type]
+    return replace(found, **{"settings": {("orderMessageEnable",): "false"}, **fields})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("other", "kinds"),
     [
         (told(), []),
-        (told(kv={KvKey("ORDER_TOPIC_CONFIG", "orders"): "broker-a:4"}), ["kv"]),
-        (told(settings={SettingKey("orderMessageEnable"): "true"}), ["setting"]),
+        (told(kv={("ORDER_TOPIC_CONFIG", "orders"): "broker-a:4"}), ["kv"]),
+        (told(settings={("orderMessageEnable",): "true"}), ["setting"]),
         (told(kv=None, settings=None), []),
     ],
 )
