@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 from namesrv_api.v1 import route_data_pb2
@@ -24,6 +25,7 @@ from nsctl.held import (
     GroupKey,
     Held,
     QueuesKey,
+    Tables,
     differences,
     disagreements,
     group_of,
@@ -105,24 +107,8 @@ CLIENTS = "clients_of_rocketmq"
 """What clients of the other name server do."""
 SHOWN_TOPICS = 3
 """Topics that are named with a broker or a decision."""
-PACE = "scanNotActiveBrokerInterval"
+PACE = ("scanNotActiveBrokerInterval",)
 """A setting that no client and no broker sees, and that has another default there."""
-
-
-class Shown(NamedTuple):
-    """What a name server shows: here or of RocketMQ."""
-
-    groups: dict[GroupKey, str]
-    """Addresses of each group."""
-    rows: dict[QueuesKey, str]
-    """Rows of routes as clients get them."""
-    kv: Mapping[tuple[str, str], str] | None
-    """Values in short."""
-    settings: Mapping[tuple[str], str]
-
-    def topics_of(self, group: GroupKey) -> list[str]:
-        """Topics on a group."""
-        return [row.topic for row in self.rows if row[:2] == group]
 
 
 def compare_rocketmq(
@@ -134,54 +120,52 @@ def compare_rocketmq(
     """Does a name server of RocketMQ show the same? Exit code 1 for a difference that no intent in force explains."""
     endpoint = address(rocketmq)
     held = session.servers.first(read)
-    addresses = _addresses(held.tables.groups.values())
-    here = Shown(addresses, rows_of(held.tables), held.kv, held.settings or {})
     with session.rocketmq(endpoint, rocketmq_tls_ca) as theirs:
-        names = {*held.tables.routes, *theirs.topics()}
-        there = _there(session, theirs, sorted(names), here)
-    both = here.groups.keys() & there.groups.keys()
-    differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
-    planned, topics = _explained(differing, held)
-    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])[:MOST_DIFFERENCES]]
-    shared = {key: here.settings[key] for key in there.settings}
+        topics = {*held.tables.routes, *theirs.topics()}
+        there = _there(session, theirs, sorted(topics), held)
+    both = held.tables.groups.keys() & there.tables.groups.keys()
+    rows = [rows_of(one.tables) for one in (held, there)]
+    planned, others = _explained([row for row in differences(rows) if row.subject[:2] in both], held)
+    names, addresses = held.tables.named | there.tables.named, [_addresses(one.tables) for one in (held, there)]
+    brokers = [_broker_row(one, rows[0] | rows[1], names) for one in differences(addresses)[:MOST_DIFFERENCES]]
     parts: list[Part] = [
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
-        ("topic", *_rows("topic", _applications_first(topics), ROCKETMQ)),
-        ("kv", *_rows("kv", differences([here.kv, there.kv]), ROCKETMQ)),
-        ("setting", *_rows("setting", differences([shared, there.settings]), ROCKETMQ)),
-        (PLANNED, [_planned_row(*one, here) for one in planned], (*FIELDS["intent"], "until", "why", CLIENTS)),
+        ("topic", *_rows("topic", _applications_first(others), ROCKETMQ)),
+        *((kind, *_rows(kind, found, ROCKETMQ)) for kind, found in disagreements([held, there]).items()),
+        (PLANNED, [_planned_row(*one, names) for one in planned], (*FIELDS["intent"], "until", "why", CLIENTS)),
     ]
-    _show(session, parts, f"between here and {endpoint} in {counted(len(names), 'topic')}")
+    _show(session, parts, f"between here and {endpoint} in {counted(len(topics), 'topic')}")
     if held.refusal:
         session.note(
             "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED
         )
 
 
-def _there(session: Session, server: RocketmqClient, names: Iterable[str], here: Shown) -> Shown:
-    """What it shows of some topics, and of what is here. It has no list of its namespaces."""
-    rows = {key: said for topic in names for key, said in queues(topic, server.queues(topic)).items()}
-    spaces = {ORDER, *(namespace for namespace, _ in here.kv or ())}
+def _there(session: Session, server: RocketmqClient, topics: Iterable[str], here: Held) -> Held:
+    """What is here, with what it shows of that and of some topics instead. It has no list of its namespaces."""
+    routes = {topic: route_data_pb2.TopicRouteData(queue_datas=server.queues(topic)) for topic in topics}
     kv = None
     if here.kv is not None:
+        spaces = {ORDER, *(namespace for namespace, _ in here.kv)}
         kv = {(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
     try:
         told = server.settings()
     except CallError as error:
         session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
-    shared = {(name,): told[name] for (name,) in here.settings if name in told and name != PACE}
-    return Shown(_addresses(server.groups()), rows, kv, shared)
+    settings = {key: value if key == PACE else told.get(*key, value) for key, value in (here.settings or {}).items()}
+    shown = here.tables._replace(groups={group_of(one): one for one in server.groups()}, routes=routes)
+    return replace(here, tables=shown, kv=kv, settings=settings)
 
 
 ORDER = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics (RocketMQ: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG)."""
 
 
-def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, str]:
+def _addresses(shown: Tables) -> dict[GroupKey, str]:
     return {
-        group_of(group): ", ".join(f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs)
-        for group in groups
+        key: ", ".join(f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs)
+        for key, group in shown.groups.items()
     }
 
 
@@ -204,33 +188,29 @@ def _explains(intent: Intent, row: Difference, held: Held) -> bool:
     return theirs == reported and group_of(intent) == (cluster, broker)
 
 
-def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:
+def _broker_row(found: Difference, rows: Iterable[QueuesKey], names: Collection[str]) -> Row:
     ours, theirs = found.said
-    group = found.subject
-    if theirs == ABSENT:
-        seen = f"do not use it: {_named(here.topics_of(group), here)}"
-    elif ours == ABSENT:
-        seen = f"use it: {_named(there.topics_of(group), there)}"
-    else:
-        seen = f"call {theirs}"
-    return {**group._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
+    seen = f"call {theirs}"
+    if ABSENT in found.said:
+        topics = _named([row.topic for row in rows if row[:2] == found.subject], names)
+        seen = f"do not use it: {topics}" if theirs == ABSENT else f"use it: {topics}"
+    return {**found.subject._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
 
-def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
+def _planned_row(intent: Intent, topics: Sequence[str], names: Collection[str]) -> Row:
     if intent.kind == Intent.KIND_TOPIC_HOLD:
         seen = f"still find {intent.topic}"
     elif intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        seen = f"keep writing to {intent.broker_name}: {_named(topics, here)}"
+        seen = f"keep writing to {intent.broker_name}: {_named(topics, names)}"
     else:
-        seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
+        seen = f"cannot write to {intent.broker_name}: {_named(topics, names)}"
     until = iso(intent.ends_at_millis)
     about = dict(zip(FIELDS["intent"], intent_key(intent), strict=True))
     return {**about, "until": until, "why": intent.comment, CLIENTS: seen}
 
 
-def _named(topics: Sequence[str], fleet: Shown) -> str:
+def _named(topics: Sequence[str], named_after: Collection[str]) -> str:
     """Topics of applications, in short."""
-    named_after = {name for group in fleet.groups for name in group}
     own = sorted(topic for topic in topics if is_application(topic, named_after))
     if not own:
         return "no topic of an application"
