@@ -31,6 +31,10 @@ class GroupKey(NamedTuple):
     cluster: str
     broker: str
 
+    def matches(self, group: tuple[str, str]) -> bool:
+        """Whether it is that group. One with an empty cluster stands for the groups of its name in all clusters."""
+        return self.broker == group[1] and self.cluster in ("", group[0])
+
 
 def group_of(message: Any) -> GroupKey:
     """The group that a message of the contract is about."""

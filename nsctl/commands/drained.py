@@ -14,7 +14,7 @@ from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import groups_named
 from nsctl.contexts import address
-from nsctl.held import LIVES, GroupKey, all_intents, drains, tables
+from nsctl.held import LIVES, GroupKey, all_intents, drains, group_of, tables
 from nsctl.output import Row, duration
 from nsctl.rocketmq import Load
 from nsctl.session import FOUND, REFUSED, USAGE, Ended, RocketmqTlsCa, Session
@@ -67,7 +67,7 @@ def drained(
     # Producers get it as writable there. Name servers that hide their intents are left out.
     answers, _ = session.servers.each(lambda server: drains(all_intents(server)))
     for endpoint, groups in answers.items():
-        if not any(_is_of(named, *group) for group in groups):
+        if not any(map(named.matches, groups)):
             session.note(f"{endpoint}: {named.broker} is not drained there")
 
 
@@ -83,10 +83,6 @@ def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: GroupKey, igno
     return [row for row in rows if row["messages"]]
 
 
-def _is_of(named: GroupKey, cluster: str, broker: str) -> bool:
-    return named.broker == broker and named.cluster in ("", cluster)
-
-
 def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool) -> Endpoint:
     """The address to call. Raises Ended if there is none to be called.
 
@@ -99,7 +95,7 @@ def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool)
             live.broker_addr
             for held in session.each(lambda server: tables(server, LIVES)).values()
             for live in held.lives.values()
-            if live.broker_id == MASTER_ID and _is_of(named, live.cluster_name, live.broker_name)
+            if live.broker_id == MASTER_ID and named.matches(group_of(live))
         }
     )
     if len(found) != 1:

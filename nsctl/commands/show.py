@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from itertools import islice
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from namesrv_api.v1 import admin_service_pb2
@@ -16,7 +16,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
-from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, tables
+from nsctl.held import GROUPS, LIVES, TOPICS, GroupKey, all_intents, group_of, tables
 from nsctl.output import PERMISSIONS, Format, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
@@ -209,11 +209,8 @@ def _page(
     server: NamesrvClient, name: str, cluster: str | None
 ) -> tuple[list[Row], list[Row], list[Row], list[Row], str]:
     """What one name server knows of a group: brokers, topics, intents, history, and why it hides the last two."""
-
-    def is_meant(one: Any) -> bool:
-        return one.broker_name == name and cluster in (None, one.cluster_name)
-
-    lives: list[Row] = [row(one) for one in tables(server, LIVES).lives.values() if is_meant(one)]
+    named = GroupKey(cluster or "", name)
+    lives: list[Row] = [row(one) for one in tables(server, LIVES).lives.values() if named.matches(group_of(one))]
     topics: list[Row] = [
         {
             "topic": topic,
@@ -221,13 +218,14 @@ def _page(
             "reported": PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None,
         }
         for topic, route in (tables(server, TOPICS).routes if lives else {}).items()
-        for queues in filter(is_meant, route.queue_datas)
+        for queues in route.queue_datas
+        if named.matches(group_of(queues))
     ]
     topics.sort(key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"]))
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
         entries: list[Row] = [row(entry) for entry in server.admin.ListAuditEntries(request).entries]
-        intents: list[Row] = [row(intent) for intent in filter(is_meant, all_intents(server))]
+        intents: list[Row] = [row(intent) for intent in all_intents(server) if named.matches(group_of(intent))]
     except CallError as error:
         if error.unreachable:
             raise
