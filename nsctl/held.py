@@ -213,7 +213,7 @@ class Held:
     kv: Mapping[tuple[str, str], str] | None = None
     """Values in short."""
     settings: Mapping[tuple[str], str] | None = None
-    """Those that can be changed over the wire."""
+    """Settings that can be changed over the wire."""
     entries: Sequence[admin_service_pb2.AuditEntry] | None = None
     """The newest first, from the journal."""
     refusal: str = ""
@@ -286,7 +286,7 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
 
 
 def intent_key(intent: admin_service_pb2.Intent) -> tuple[str, str, str, str]:
-    """What an intent is about: its kind in words, a cluster, which is empty for every one, a broker and a topic."""
+    """The subject of an intent: its kind in words, a cluster (empty: every cluster), a broker and a topic."""
     kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
     return kind, intent.cluster_name, intent.broker_name, intent.topic
 
