@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
@@ -150,16 +151,16 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
 
 def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
     """Reads what brokers report, in short, by broker."""
-    pages = server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000))
-    return {broker_of(one): Reported(one.data_version.counter, one.digest) for page in pages for one in page.brokers}
+    brokers = server.items(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000), "brokers")
+    return {broker_of(one): Reported(one.data_version.counter, one.digest) for one in brokers}
 
 
 # What operators made of a name server, and its journal.
 
 INTENT_WORDS: Mapping[int, str] = {
-    admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM: "drain",
-    admin_service_pb2.Intent.KIND_ADD_WRITE_PERM: "write permission given",
-    admin_service_pb2.Intent.KIND_TOPIC_HOLD: "topic hold",
+    admin.Intent.KIND_WIPE_WRITE_PERM: "drain",
+    admin.Intent.KIND_ADD_WRITE_PERM: "write permission given",
+    admin.Intent.KIND_TOPIC_HOLD: "topic hold",
 }
 """Kinds of intent in words for people."""
 
@@ -169,35 +170,26 @@ def caller_of(caller: str) -> str:
     return re.sub(r"\Aipv[46]:(.+):[0-9]+\Z", r"\1", caller)
 
 
-def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:
+def all_intents(server: NamesrvClient) -> list[admin.Intent]:
     """Reads the intents in force at a name server, oldest first."""
-    pages = server.pages(server.admin.ListIntents, admin_service_pb2.ListIntentsRequest(page_size=1_000))
-    return [one for page in pages for one in page.intents]
+    return list(server.items(server.admin.ListIntents, admin.ListIntentsRequest(page_size=1_000), "intents"))
 
 
-def drains(intents: Iterable[admin_service_pb2.Intent]) -> dict[GroupKey, admin_service_pb2.Intent]:
+def drains(intents: Iterable[admin.Intent]) -> dict[GroupKey, admin.Intent]:
     """The drains among intents that are in force, by group."""
-    return {group_of(one): one for one in intents if one.kind == admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM}
+    return {group_of(one): one for one in intents if one.kind == admin.Intent.KIND_WIPE_WRITE_PERM}
 
 
-def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.KvConfig]:
+def kv_configs(server: NamesrvClient, namespace: str) -> list[admin.KvConfig]:
     """Reads the keys of a namespace with their values; without one, the namespaces."""
-    pages = server.pages(server.admin.ListKvConfigs, admin_service_pb2.ListKvConfigsRequest(namespace=namespace))
-    return [one for page in pages for one in page.kv_configs]
+    request = admin.ListKvConfigsRequest(namespace=namespace)
+    return list(server.items(server.admin.ListKvConfigs, request, "kv_configs"))
 
 
 def kv_config(server: NamesrvClient) -> dict[tuple[str, str], str]:
     """Reads the whole KV configuration of a name server."""
     spaces = [one.namespace for one in kv_configs(server, "")]
     return {(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
-
-
-def entries(
-    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
-) -> Iterator[admin_service_pb2.AuditEntry]:
-    """Reads entries of the journal of a name server, newest first."""
-    for page in server.pages(server.admin.ListAuditEntries, request):
-        yield from page.entries
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,13 +200,13 @@ class Held:
     tables: Tables
     diagnostics: diagnostics_service_pb2.GetDiagnosticsResponse | None = None
     digests: Mapping[BrokerKey, Reported] | None = None
-    intents: Sequence[admin_service_pb2.Intent] | None = None
+    intents: Sequence[admin.Intent] | None = None
     """None if the name server does not let the caller read them; so are the ones below."""
     kv: Mapping[tuple[str, str], str] | None = None
     """Values in short."""
     settings: Mapping[tuple[str], str] | None = None
     """Settings that can be changed over the wire."""
-    entries: Sequence[admin_service_pb2.AuditEntry] | None = None
+    entries: Sequence[admin.AuditEntry] | None = None
     """The newest first, from the journal."""
     refusal: str = ""
     """The reason for which the name server hides something; empty if it hides nothing."""
@@ -261,8 +253,8 @@ def read(
         return replace(known, status=status, tables=same, diagnostics=diagnostics)
     found = tables(server, *wanted)
     from_millis = None if journal_seconds is None else found.clock.millis_before(journal_seconds)
-    request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
-    about_settings = admin_service_pb2.GetNamesrvConfigRequest()
+    request = admin.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
+    about_settings = admin.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
         status,
@@ -272,7 +264,9 @@ def read(
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: {key: shown_value(value) for key, value in kv_config(server).items()}),
         None if settings is None else {(one.key,): one.value for one in settings if one.updatable},
-        unless_refused(lambda: list(islice(entries(server, request), most_entries))),
+        unless_refused(
+            lambda: list(islice(server.items(server.admin.ListAuditEntries, request, "entries"), most_entries))
+        ),
         refusals[0] if refusals else "",
     )
 
@@ -285,13 +279,13 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
 # What is not the same everywhere.
 
 
-def intent_key(intent: admin_service_pb2.Intent) -> tuple[str, str, str, str]:
-    """The subject of an intent: its kind in words, a cluster (empty: every cluster), a broker and a topic."""
+def intent_key(intent: admin.Intent) -> tuple[str, str, str, str]:
+    """The subject of an intent: its kind in words, a cluster (empty for every cluster), a broker and a topic."""
     kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
     return kind, intent.cluster_name, intent.broker_name, intent.topic
 
 
-def until(intent: admin_service_pb2.Intent, endless: str) -> str:
+def until(intent: admin.Intent, endless: str) -> str:
     """When an intent ends, in words; those given for one without an end."""
     return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
 

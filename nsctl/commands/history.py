@@ -20,7 +20,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, groups_named
-from nsctl.held import GroupKey, entries, point, tables
+from nsctl.held import GroupKey, point, tables
 from nsctl.output import Format, Row, duration, row
 from nsctl.session import REFUSED, Session
 
@@ -90,8 +90,10 @@ def history(
 def last_change(session: Session, broker: str) -> int:
     """When the last change of a group was applied anywhere, in milliseconds since the Unix epoch; 0 if unknown."""
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
-    answers, _ = session.servers.each(lambda server: next(entries(server, request), admin_service_pb2.AuditEntry()))
-    return max((one.applied_at_millis for one in answers.values()), default=0)
+    answers, _ = session.servers.each(
+        lambda server: list(islice(server.items(server.admin.ListAuditEntries, request, "entries"), 1))
+    )
+    return max((one.applied_at_millis for found in answers.values() for one in found), default=0)
 
 
 # The journals that ``history`` reads.
@@ -128,7 +130,8 @@ def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> li
     causes = set(wanted.causes)
     found: Iterator[Row] = (
         one
-        for one in ({"endpoint": str(server.endpoint), **row(entry)} for entry in entries(server, request))
+        for entry in server.items(server.admin.ListAuditEntries, request, "entries")
+        for one in [{"endpoint": str(server.endpoint), **row(entry)}]
         if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
     )
     return list(islice(found, most))[::-1]

@@ -73,8 +73,7 @@ def topics(
 
     def ask(server: NamesrvClient) -> list[Row]:
         named_after = tables(server, GROUPS).named
-        pages = server.pages(server.route.ListTopics, request)
-        names = [name for page in pages for name in page.topics if contains in name]
+        names = [name for name in server.items(server.route.ListTopics, request, "topics") if contains in name]
         names = application_first(names, named_after)
         return [{"topic": name, "kind": str(kind_of(name, named_after))} for name in names]
 
@@ -133,9 +132,7 @@ def _show_changes(
 def watchers(session: Session) -> None:
     """Lists watches at each name server, with their topics, revision and delay."""
     request = admin_service_pb2.ListWatchersRequest()
-    rows = session.rows(
-        lambda server: [one for page in server.pages(server.admin.ListWatchers, request) for one in page.watchers]
-    )
+    rows = session.rows(lambda server: server.items(server.admin.ListWatchers, request, "watchers"))
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))
 

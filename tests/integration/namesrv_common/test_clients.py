@@ -111,7 +111,7 @@ def test_a_list_without_end_is_given_up_at_its_limit(
     client: NamesrvClient, fake: Fake, limit: str, most: Any, problem: str, pages: int
 ) -> None:
     with mock.patch.object(namesrv_client, limit, most):
-        error = failure(lambda: list(client.pages(client.route.ListTopics, pb.ListTopicsRequest())))
+        error = failure(lambda: list(client.items(client.route.ListTopics, pb.ListTopicsRequest(), "topics")))
     assert error.error.message.startswith(f"sends too much: {problem} so far, over the limit of ")
     assert len(fake.asked["ListTopics"]) == pages
 
