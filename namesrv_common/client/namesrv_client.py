@@ -93,11 +93,12 @@ class Client:
     def items(
         self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT, field: str
     ) -> Iterator[Any]:
-        """The items of all pages of a list, from that field of each; the request's page token is overwritten."""
+        """The items of all pages of a list, from that field of each."""
         name = _name_of(request)
-        budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", request)
+        budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", type(request)())
+        asked.CopyFrom(request)  # others may read lists of it at the same time
         for count in itertools.count(1):
-            answer = method(request)
+            answer = method(asked)
             if count > MAX_PAGES:
                 problem = f"{count:,} pages of {name} so far, over the limit of {MAX_PAGES:,}"
                 raise _too_much(self.endpoint, problem)
