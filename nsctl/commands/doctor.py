@@ -100,8 +100,7 @@ def check_intents(intents: Sequence[Intent], now_millis: float) -> Iterator[Find
         code = Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE
         yield Finding(code, what, lift, subject=(intent_key(intent), intent.comment, intent.ends_at_millis))
     if len(intents) > SHOWN_INTENTS:
-        what = f"{len(intents) - SHOWN_INTENTS:,} more intents are in force"
-        yield Finding(Code.INTENT_IN_FORCE, what, "`nsctl intents` lists all")
+        yield Finding(Code.INTENT_IN_FORCE, f"{len(intents) - SHOWN_INTENTS:,} more intents are in force")
 
 
 def _subject(intent: Intent) -> tuple[str, str]:
@@ -260,9 +259,7 @@ def check_losses(
             newest.setdefault(one.key, one)
     gone = [one for key, one in newest.items() if key[:3] not in there]
     for one in gone[:SHOWN_LOSSES]:
-        has_agent = one.reason == "BROKER_DOWN"
-        elsewhere = "see its machine, its own log, and the log of its agent if it has one"
-        do = "start the broker; its agent is there" if has_agent else elsewhere
+        do = "start the broker; its agent is there" if one.reason == "BROKER_DOWN" else ""
         yield Finding(Code.BROKER_LOST, str(one), do, subject=one.key)
     if left_out := Counter(one.reason for one in gone[SHOWN_LOSSES:]):
         reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
@@ -358,15 +355,12 @@ def doctor(session: Session) -> None:
     answers, errors = session.servers.each(
         lambda server: read(server, most_entries=MOST_ENTRIES, journal_seconds=LOSS_SECONDS)
     )
-    helds, found = list(answers.values()), list[tuple[str, Finding]]()
-    for endpoint in (server.endpoint for server in session.servers):
-        if endpoint in errors:
-            found.append((str(endpoint), check_silence(errors[endpoint], session.timeout_seconds)))
-        else:
-            found += [(str(endpoint), one) for one in examined(answers[endpoint])]
-        if session.security is not None:
-            certificate = check_certificate(endpoint, session.security.files, session.timeout_seconds)
-            found += [(str(endpoint), one) for one in certificate]
+    helds, seconds = list(answers.values()), session.timeout_seconds
+    found = [(str(at), check_silence(error, seconds)) for at, error in errors.items()]
+    found += [(str(at), one) for at, held in answers.items() for one in examined(held)]
+    if session.security is not None:
+        for at in (server.endpoint for server in session.servers):
+            found += [(str(at), one) for one in check_certificate(at, session.security.files, seconds)]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:
