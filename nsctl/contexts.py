@@ -86,8 +86,7 @@ def client_files(
         ContextError: The files are not right, or do not go together.
     """
     given = {key: value for key, value in flags.items() if value is not None}
-    by_flags = bool(given) or namesrv is not None
-    where, told = ("", given) if by_flags else _context_values(context, environment)
+    where, told = ("", given) if given or namesrv is not None else _context_values(context, environment)
     where, folder = (f"{where}: ", contexts_file(environment).parent) if where else ("", Path())
     values = {key: told[key] for key in TLS_KEYS if key in told}
     for key, value in values.items():

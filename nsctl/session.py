@@ -6,8 +6,7 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -329,7 +328,7 @@ def _of_agents(
     """Declares the options that a command about agents has instead: of its environment, they get no token."""
 
 
-def _options_of(*declarations: Callable[..., None], without: AbstractSet[str] = frozenset()) -> dict[str, Any]:
+def _options_of(*declarations: Callable[..., None], without: Container[str | None] = ()) -> dict[str, Any]:
     """The options of functions by name; those of a later one win."""
     options: dict[str, Any] = {}
     for declaration in declarations:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 from asyncio import create_task
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import urlencode
@@ -275,9 +275,7 @@ SERVER: Any = {"http": BoundedHead, "ws": "none", "lifespan": "off", "log_config
 class _Server(uvicorn.Server):
     """Leaves signals to the event that the program waits for."""
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
+    capture_signals = nullcontext  # type: ignore[assignment]
 
 
 async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> None:
