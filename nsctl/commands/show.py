@@ -30,6 +30,7 @@ GROUP = (
     "unconfirmed_ids=unconfirmed_broker_ids",
 )
 QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
+ROUTE = (*GROUP[:2], *QUEUES, *GROUP[2:])
 
 
 def status(session: Session) -> None:
@@ -91,11 +92,8 @@ def route(
     """Shows the route of a topic (mqadmin topicRoute)."""
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone)
     answer = session.servers.first(lambda server: server.route.GetTopicRoute(request))
-    session.show(
-        route_rows(answer.route),
-        (*GROUP[:2], *QUEUES, *GROUP[2:]),
-        f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}",
-    )
+    title = f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}"
+    session.show(route_rows(answer.route), ROUTE, title)
 
 
 def watch(
@@ -124,7 +122,7 @@ def _show_changes(
             rows = route_rows(change.route)
             how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
             title = f"{at} {change.topic} at revision {revision:,}{how}"
-            session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
+            session.show(rows, ROUTE, title)
         else:
             session.show([{"at": at, "revision": revision, **told}], ())
 

@@ -204,12 +204,3 @@ def test_without_a_change_only_brokers_are_read_again(clock: list[float]) -> Non
     observed(watched)
     assert server.calls == [*["GetNamesrvStatus"] * 2, "GetDiagnostics", "StreamRouteSnapshot"]
     assert topics(watched) == {"orders"}
-
-
-@pytest.mark.parametrize("now_millis", [2**63 - 1, -(2**63)])
-def test_a_name_server_whose_clock_makes_no_sense_is_shown(now_millis: int) -> None:
-    server = FakeNameServer()
-    server.now_millis = now_millis
-    watched = observed(Observer(server))
-    assert watched.seen.reachable
-    assert Code.CLOCK_SKEW in {finding.code for finding in watched.seen.findings}
