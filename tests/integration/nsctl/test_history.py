@@ -109,10 +109,6 @@ def session_of(*servers: Journalist) -> Session:
     return session
 
 
-def revisions(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    return [(row["epoch"], row["revision"]) for row in rows]
-
-
 def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -> list[list[tuple[str, int]]]:
     """What each look shows; between two of them something happens, and the last one is interrupted."""
     looks: list[list[tuple[str, int]]] = []
@@ -123,7 +119,10 @@ def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -
             raise KeyboardInterrupt
         step()
 
-    follow_journals(session, wanted, lambda rows: looks.append(revisions(rows)), sleep)
+    def show(rows: Sequence[Row]) -> None:
+        looks.append([(row["epoch"], row["revision"]) for row in rows])
+
+    follow_journals(session, wanted, show, sleep)
     return looks
 
 
