@@ -68,20 +68,12 @@ class Reported(NamedTuple):
         return f"version {self.version}, content {self.digest.hex()[:8]}"
 
 
-class QueuesKey(NamedTuple):
-    """A topic on a broker group: one row of a route."""
-
-    cluster: str
-    broker: str
-    topic: str
-
-
 FIELDS = {
     "broker": BrokerKey._fields,
     "intent": ("intent", "cluster", "broker", "topic"),
     "kv": ("namespace", "key"),
     "setting": ("setting",),
-    "topic": QueuesKey._fields,
+    "topic": ("cluster", "broker", "topic"),
 }
 """What is compared between name servers, by kind: the names of the parts of its keys, which are tuples."""
 
@@ -298,21 +290,23 @@ def shown_value(value: str) -> str:
     return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
 
 
-def queues(topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False) -> dict[QueuesKey, str]:
+def queues(
+    topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False
+) -> dict[tuple[str, str, str], str]:
     """The rows of a route: permission, read queues and write queues of each group.
 
     Args:
         as_reported: Whether permissions are those that brokers report, and not those that readers get.
     """
-    found: dict[QueuesKey, str] = {}
+    found: dict[tuple[str, str, str], str] = {}
     for one in told:
         perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
         said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
-        found[QueuesKey(one.cluster_name, one.broker_name, topic)] = said
+        found[one.cluster_name, one.broker_name, topic] = said
     return found
 
 
-def rows_of(held: Tables) -> dict[QueuesKey, str]:
+def rows_of(held: Tables) -> dict[tuple[str, str, str], str]:
     """The rows of all routes."""
     return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
 

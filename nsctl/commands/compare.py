@@ -24,7 +24,6 @@ from nsctl.held import (
     Difference,
     GroupKey,
     Held,
-    QueuesKey,
     Tables,
     differences,
     disagreements,
@@ -71,7 +70,7 @@ def diff(session: Session) -> None:
 
 def _applications_first(found: Iterable[Difference]) -> list[Difference]:
     """Rows of routes that differ. No more than ``MOST_DIFFERENCES`` of them are shown."""
-    return sorted(found, key=lambda row: (not is_application(row.subject.topic, row.subject[:2]), row.subject))
+    return sorted(found, key=lambda row: (not is_application(row.subject[2], row.subject[:2]), row.subject))
 
 
 def _rows(kind: str, found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
@@ -173,7 +172,7 @@ def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Inte
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
     rows = [(row, next((one for one in intents if _explains(one, row, held)), None)) for row in found]
-    planned = [(one, [row.subject.topic for row, intent in rows if intent is one]) for one in intents]
+    planned = [(one, [row.subject[2] for row, intent in rows if intent is one]) for one in intents]
     return [(one, topics) for one, topics in planned if topics], [row for row, intent in rows if intent is None]
 
 
@@ -188,11 +187,11 @@ def _explains(intent: Intent, row: Difference, held: Held) -> bool:
     return theirs == reported and group_of(intent) == (cluster, broker)
 
 
-def _broker_row(found: Difference, rows: Iterable[QueuesKey], names: Collection[str]) -> Row:
+def _broker_row(found: Difference, rows: Iterable[tuple[str, str, str]], names: Collection[str]) -> Row:
     ours, theirs = found.said
     seen = f"call {theirs}"
     if ABSENT in found.said:
-        topics = _named([row.topic for row in rows if row[:2] == found.subject], names)
+        topics = _named([topic for *group, topic in rows if tuple(group) == found.subject], names)
         seen = f"do not use it: {topics}" if theirs == ABSENT else f"use it: {topics}"
     return {**found.subject._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
