@@ -141,12 +141,6 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
     return Tables(Clock(began, theirs, ended), dict(sorted(lives.items())), groups, routes)
 
 
-def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
-    """Reads what brokers report, in short, by broker."""
-    brokers = server.items(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000), "brokers")
-    return {broker_of(one): Reported(one.data_version.counter, one.digest) for one in brokers}
-
-
 # What operators made of a name server, and its journal.
 
 INTENT_WORDS: Mapping[int, str] = {
@@ -246,13 +240,14 @@ def read(
     found = tables(server, *wanted)
     from_millis = None if journal_seconds is None else found.clock.millis_before(journal_seconds)
     request = admin.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
+    brokers = server.items(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000), "brokers")
     about_settings = admin.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
         status,
         found,
         diagnostics,
-        digests(server),
+        {broker_of(one): Reported(one.data_version.counter, one.digest) for one in brokers},
         unless_refused(lambda: all_intents(server)),
         unless_refused(lambda: {key: shown_value(value) for key, value in kv_config(server).items()}),
         None if settings is None else {(one.key,): one.value for one in settings if one.updatable},
