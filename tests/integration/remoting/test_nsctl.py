@@ -65,7 +65,7 @@ def rocketmq_answers(groups: Mapping[str, tuple[str, str]], topics: Sequence[str
     ]
     bodies: dict[int, Any] = {
         219: {"table": {}},
-        319: "orderMessageEnable=false",
+        319: "orderMessageEnable=false\nscanNotActiveBrokerInterval=7",
         105: {"brokerDatas": list(datas.values()), "filterServerTable": {}, "queueDatas": queues},
         106: {"brokerAddrTable": datas, "clusterAddrTable": {}},
         206: {"topicList": list(topics)},
