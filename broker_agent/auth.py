@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -15,7 +16,7 @@ from broker_agent.errors import StartError
 from broker_agent.settings import AgentSettings
 from namesrv_common.client.channels import ClientFiles, ClientSecurity
 from namesrv_common.errors import Refused, not_permitted
-from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
+from namesrv_common.files.watched_file import CHECK_SECONDS
 from namesrv_common.server.permits import (
     AgentAction,
     OpenCalls,
@@ -29,7 +30,6 @@ from namesrv_common.server.permits import (
 from namesrv_common.server.rpc_handlers import Context, Gate
 from namesrv_common.server.shares import MACHINE, sharer_at
 from namesrv_common.tls.certificates import CertificateError, identities
-from namesrv_common.tls.listener_tls import ListenerTls
 from namesrv_common.topic_names import Group
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
@@ -128,19 +128,25 @@ class AgentSecurity:
         try:
             self.listener = settings.listener_tls()
             """For both listeners."""
-            self.to_name_servers = settings.client_security()
-            self.to_agents = _to_agents(settings)
+            self.to_name_servers = _client(settings, settings.token_file, settings.tls_server_name)
+            # With a token of its own, and without the expected name: those of name servers never go to an agent.
+            self.to_agents = _client(settings, settings.master_token_file) if settings.listens_with_tls else None
             """For a slave: the credentials for calls to its master's agent. Agents of a fleet are alike: that one has
             TLS if this one has.
             """
             self.on_permits_reloaded: Callable[[], None] = lambda: None
-            """Called, in any thread, when permits were read anew."""
+            """Called by ``look`` when permits were read anew."""
             path = settings.permits_file
-            self._permits = reloaded_permits(path, lambda: self.on_permits_reloaded()) if path else None  # noqa: PLW0108 - it is set later
+            self._permits = reloaded_permits(path) if path else None
         except (CertificateError, PermitsError) as error:
             raise StartError(str(error)) from error
-        self.rule = _rule(settings, self._permits, self.listener)
-        """For both listeners; None lets everybody make every call."""
+        self.rule: Rule = lambda *_: None
+        """For both listeners."""
+        permits, listener, group = self._permits, self.listener, (settings.cluster, settings.broker_name)
+        if permits is not None:
+            self.rule = by_permits(lambda: permits.value, group)
+        elif listener is not None and settings.tls_client_ca is not None:
+            self.rule = own_group_commands(lambda: listener.value.names, group)
         if self._permits is not None:
             warn_of_permits(self._permits.value, with_tls=settings.listens_with_tls, client_ca=settings.tls_client_ca)
         if self.listener is None:
@@ -157,21 +163,13 @@ class AgentSecurity:
         if self.listener is not None:
             self.listener.refreshed()
         if self._permits is not None:
-            self._permits.refreshed()
+            before = self._permits.generation
+            if self._permits.refreshed()[0] != before:
+                self.on_permits_reloaded()
         return CHECK_SECONDS
 
 
-def _rule(settings: AgentSettings, permits: WatchedFile[Permits] | None, listener: ListenerTls | None) -> Rule | None:
-    group = (settings.cluster, settings.broker_name)
-    if permits is not None:
-        return by_permits(lambda: permits.value, group)
-    if listener is not None and settings.tls_client_ca is not None:
-        return own_group_commands(lambda: listener.value.names, group)
-    return None
-
-
-def _to_agents(settings: AgentSettings) -> ClientSecurity | None:
-    """With a token of its own, and without the expected name: those of name servers never go to an agent."""
-    if settings.tls_ca is None or not settings.listens_with_tls:
+def _client(settings: AgentSettings, token: Path | None, server_name: str | None = None) -> ClientSecurity | None:
+    if settings.tls_ca is None:
         return None
-    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, settings.master_token_file))
+    return ClientSecurity(ClientFiles(settings.tls_ca, settings.tls_cert, settings.tls_key, token, server_name))

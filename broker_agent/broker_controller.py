@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from functools import partial
 
 import structlog
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_BROKER_DOWN
 
 from broker_agent.agent_service import BrokerAgentServicer
 from broker_agent.auth import AgentSecurity
@@ -73,7 +73,7 @@ class BrokerController:
             min(REGISTER_BROKER_TIMEOUT_SECONDS, settings.period_seconds),
             timing,
             on_results=self._results.take,
-            forget=self._observation.forget,
+            forget=self._observation.calls.forget,
         )
         self._listen()
         self._changes = ChangeThread(self._outer_api.register_changes, timing)
@@ -105,7 +105,8 @@ class BrokerController:
         self._periodic.start()
         self._files.start()
         self._changes.start()
-        self._probe.on_down, self._probe.on_up = self._broker_down, self._broker_up
+        self._probe.on_down = partial(self._outer_api.unregister_broker_all, REMOVAL_REASON_BROKER_DOWN, wait=False)
+        self._probe.on_up = self._broker_up
         self._probe.start()
         _log.info(
             "agent_started",
@@ -156,16 +157,16 @@ class BrokerController:
         )
         topics = TopicConfigServicer(self._topic_configs, lambda: self._current.state.is_slave)
         security = self._security
-        callers = Callers(tls=security.listener, rule=security.rule, observers=self._observation.observers)
+        callers = Callers(security.listener, security.rule, self._observation.observers)
         self._server = AgentServer(
             self._settings.fast_listen_endpoint,
             [(AGENT_SERVICE, operated), (TOPIC_SERVICE, topics), (CLIENT_SERVICE, ClientQueries(self._clients))],
-            **callers,
+            callers,
         )
         with ExitStack() as taken:
             taken.callback(self._server.stop)
             self._client_server = ClientServer(
-                self._settings.listen_endpoint, self._clients, lambda: self._current.state, **callers
+                self._settings.listen_endpoint, self._clients, lambda: self._current.state, callers
             )
             taken.callback(self._client_server.stop)
             shown = partial(certificates, security.listener, security.to_name_servers)
@@ -194,16 +195,13 @@ class BrokerController:
             period_seconds=settings.period_seconds,
             compressed=settings.compressed_register,
             on_accepted=self._server.set_serving,  # from the first acceptance on
-            observers=self._observation.observers_of(endpoint),
+            observe=self._observation.calls.of(endpoint),
             security=self._security.to_name_servers,
         )
 
     def _take_filter_servers(self, addresses: tuple[str, ...]) -> None:
         if self._current.change_filter_servers(addresses):
             self._changes.changed()
-
-    def _broker_down(self) -> None:
-        self._outer_api.unregister_broker_all(route_data_pb2.REMOVAL_REASON_BROKER_DOWN, wait=False)
 
     def _broker_up(self) -> None:
         self._outer_api.is_suspended = False

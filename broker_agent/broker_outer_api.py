@@ -240,7 +240,6 @@ class RegistrationResults:
         # A thread of its own: it writes to the disk, and no registration may wait for a disk that hangs.
         self._writing = DaemonExecutor(1, "broker-agent-order-topics")
         self._order_topics = Lane(self._writing)
-        self._lock = threading.Lock()
         self._master: Master | None = None
 
     @property
@@ -258,8 +257,7 @@ class RegistrationResults:
 
     def forget_master(self) -> None:
         """The broker's role has changed."""
-        with self._lock:
-            self._master = None
+        self._master = None
 
     def stop(self) -> None:
         """Takes no more order topics, and waits until those under way are on disk."""
@@ -278,8 +276,6 @@ class RegistrationResults:
         RocketMQ takes the first answer's, even if that name server has no master yet, and so pauses the slave.
         """
         master = next((result.master for result in results if result.master is not None), None)
-        with self._lock:
-            if master is None or master == self._master:
-                return
+        if master is not None and master != self._master:
             self._master = master
-        _log.info("master_learnt", master_addr=master.addr, master_ha_server_addr=master.ha_server_addr)
+            _log.info("master_learnt", master_addr=master.addr, master_ha_server_addr=master.ha_server_addr)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Callable
-from typing import Literal
 
 import structlog
 
 from broker_agent.timing import PeriodicThread, Timing
 from namesrv_common.endpoints import Endpoint
-
-ProbeKind = Literal["tcp", "none"]
 
 PERIOD_SECONDS = 1.0
 """Time from one look at the broker to the next. RocketMQ's broker logs each connection, in some lines."""

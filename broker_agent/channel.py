@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 import grpc
 import structlog
 from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent
+from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc
 
@@ -17,7 +19,6 @@ from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ConnectionSettings, Options
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 FIRST_WAIT_SECONDS = 0.2
@@ -39,7 +40,7 @@ class Reopening:
         """Waits no longer than a period of registrations."""
         self._longest_seconds = min(LONGEST_WAIT_SECONDS, period_seconds)
         self._rng = timing.rng
-        self._backoff = Backoff(FIRST_WAIT_SECONDS, self._longest_seconds, rng=timing.rng)
+        self._backoff = Backoff(FIRST_WAIT_SECONDS, self._longest_seconds, (1.0, 1.0), rng=timing.rng)
         self._failures = 0
 
     def succeeded(self) -> None:
@@ -49,7 +50,7 @@ class Reopening:
     def next_wait(self, *, shutting_down: bool) -> float:
         """Seconds to wait after an end, also one that the name server announced, or after a failure to open."""
         self._failures += 1
-        step = self._longest_seconds if shutting_down else self._backoff.step_after(self._failures)
+        step = self._longest_seconds if shutting_down else self._backoff.after(self._failures)
         return self._rng.uniform(min(FIRST_WAIT_SECONDS, step) / 2, step)
 
 
@@ -60,6 +61,9 @@ OPENED_SECONDS = 10.0
 """Time for the first message of a channel. Another program at the port may accept a stream and say nothing."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+Observe = Callable[[Message], AbstractContextManager[tuple[tuple[str, str], ...]]]
+"""Watches the call with this request (RocketMQ: RPCHook). Gives the metadata to send."""
 
 
 class NamesrvChannel(PeriodicThread):
@@ -72,8 +76,8 @@ class NamesrvChannel(PeriodicThread):
         status: NameServerStatus,
         on_open: Callable[[], None],
         *,
-        period_seconds: float = 30.0,
-        observers: Sequence[ClientCallObserver] = (),
+        observe: Observe,
+        period_seconds: float,
     ) -> None:
         """Creates it; opens nothing yet. The thread calls ``on_open`` for each channel; it must not block."""
         super().__init__(f"broker-agent-channel-{status.endpoint}", self._run_channel, status.timing)
@@ -84,7 +88,7 @@ class NamesrvChannel(PeriodicThread):
         self.reopening = Reopening(period_seconds, status.timing)
         """The pause before the next channel."""
         self._changed = status.changed  # guards the stream, too
-        self._observers = observers
+        self._observe = observe
         self._log = _log.bind(endpoint=str(status.endpoint))
         self._stream: grpc.CallIterator[pb.OpenChannelResponse] | None = None
 
@@ -135,7 +139,7 @@ class NamesrvChannel(PeriodicThread):
         silent = threading.Timer(OPENED_SECONDS, self._end_stream)
         silent.daemon = True
         try:
-            with observed_call(self._observers, request, streams=True) as metadata:
+            with self._observe(request) as metadata:
                 with self._changed:
                     if self.closed:
                         return "closed by the agent", False, False
@@ -143,19 +147,27 @@ class NamesrvChannel(PeriodicThread):
                 silent.start()
                 for response in stream:
                     self._stopping.wait(EVENT_PAUSE_SECONDS)
-                    event = response.WhichOneof("event")
-                    if event == "closing":
-                        reason = response.closing.reason
-                        shutting_down = reason == pb.ChannelClosing.REASON_SHUTDOWN
-                        return f"closed by the name server: {_reason_name(reason)}", shutting_down, was_open
-                    if event == "opened" and was_open:
-                        return "the name server opened it twice", False, was_open
-                    if event == "opened":
-                        silent.cancel()
-                        was_open = True
-                        self._opened(response.opened.channel_id)
-                    else:
-                        self._take(response)
+                    match response.WhichOneof("event"):
+                        case "closing":
+                            reasons, reason = pb.ChannelClosing.Reason, response.closing.reason
+                            # A newer name server may have other reasons.
+                            name = reasons.Name(reason) if reason in reasons.values() else f"reason {reason}"
+                            return f"closed by the name server: {name}", reason == reasons.REASON_SHUTDOWN, was_open
+                        case "opened" if was_open:
+                            return "the name server opened it twice", False, was_open
+                        case "opened":
+                            silent.cancel()
+                            was_open = True
+                            self._status.channel_opened(response.opened.channel_id)
+                            self._log.info("channel_opened")
+                            self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
+                            self._on_open()
+                        case "order_topic_config_changed":
+                            self._status.news()
+                        case "min_broker_id_changed":
+                            self._lowest_changed(response.min_broker_id_changed)
+                        case other:
+                            self._log.debug("channel_event_passed_over", channel_event=other)
         except grpc.RpcError as error:
             return str(RichError.of(error)), False, was_open
         finally:
@@ -165,35 +177,15 @@ class NamesrvChannel(PeriodicThread):
                 self._stream = self._status.channel_id = None
         return "ended by the name server", False, was_open
 
-    def _opened(self, channel_id: str) -> None:
-        self._status.channel_opened(channel_id)
-        self._log.info("channel_opened")
-        self._status.event(NamesrvEvent.KIND_CHANNEL_OPENED)
-        self._on_open()
-
-    def _take(self, response: pb.OpenChannelResponse) -> None:
-        """Takes an event of the name server; unknown events are ignored."""
-        kind = response.WhichOneof("event")
-        if kind == "order_topic_config_changed":
-            self._status.news()
-        elif kind == "min_broker_id_changed":
-            lowest = response.min_broker_id_changed
-            name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
-            detail = f"{name}: {lowest.min_broker_id} at {addr}"
-            self._status.event(NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
-            self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
-        else:
-            self._log.debug("channel_event_passed_over", channel_event=kind)
+    def _lowest_changed(self, lowest: pb.MinBrokerIdChanged) -> None:
+        name, addr = lowest.broker_name[:MAX_NAME_LENGTH], lowest.min_broker_addr[:MAX_ADDRESS_LENGTH]
+        detail = f"{name}: {lowest.min_broker_id} at {addr}"
+        self._status.event(NamesrvEvent.KIND_MIN_BROKER_ID_CHANGED, detail)
+        self._log.info("min_broker_id_changed", lowest=lowest.min_broker_id, addr=addr)
 
     def _end_stream(self) -> None:
         if self._stream is not None:
             self._stream.cancel()  # type: ignore[no-untyped-call]
-
-
-def _reason_name(reason: pb.ChannelClosing.Reason) -> str:
-    """A newer name server may have reasons that are not known here."""
-    known = reason in pb.ChannelClosing.Reason.values()
-    return pb.ChannelClosing.Reason.Name(reason) if known else f"reason {reason}"
 
 
 def connection_options(keepalive_seconds: float) -> Options:

@@ -138,10 +138,9 @@ def healthcheck(
         exit_with(_PROGRAM, f"{given}: {error}")
     try:
         # The agent's own settings: its listeners have TLS if it has a certificate.
-        files = (
-            None if tls_ca is None or tls_cert is None else ClientFiles(tls_ca, tls_cert, tls_key, None, server_name)
-        )
-        security = None if files is None else ClientSecurity(files)
+        security = None
+        if tls_ca is not None and tls_cert is not None:
+            security = ClientSecurity(ClientFiles(tls_ca, tls_cert, tls_key, None, server_name))
     except CertificateError as error:
         exit_with(_PROGRAM, str(error))
     problem = check_health(agent, SERVICE_NAME, HEALTHCHECK_SECONDS, security)

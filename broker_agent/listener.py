@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, TypedDict, TypeVar, Unpack
+from typing import Any, TypeVar
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
@@ -43,13 +44,17 @@ STOP_SECONDS = 1.0
 """Time that calls in progress get at the end."""
 
 
-class Callers(TypedDict, total=False):
+@dataclass(frozen=True, slots=True)
+class Callers:
     """How callers of a listener are known, what they may do, and what watches their calls."""
 
-    tls: ListenerTls | None
-    rule: Rule | None
-    """Says which callers may make which calls; None lets everybody."""
-    observers: Sequence[CallObserver]
+    tls: ListenerTls | None = None
+    rule: Rule = lambda *_: None
+    """Says which callers may make which calls; by default all."""
+    observers: Sequence[CallObserver] = ()
+
+
+ANYONE = Callers()
 
 
 class LoopListener:
@@ -61,16 +66,13 @@ class LoopListener:
         listen: Endpoint,
         services: Iterable[tuple[ServiceDescriptor, object]],
         *,
-        thread: str,
         max_connections: int,
         max_pending_requests: int,
         keepalive_seconds: float,
         most_health_calls: int,
         most_calls: int | None = None,
         more_options: Sequence[tuple[str, int]] = (),
-        tls: ListenerTls | None = None,
-        rule: Rule | None = None,
-        observers: Sequence[CallObserver] = (),
+        callers: Callers,
     ) -> None:
         """Takes the port; answers only once started.
 
@@ -78,7 +80,6 @@ class LoopListener:
             setting: The setting that names the address, for errors.
             listen: Where to listen; port 0 means any free one.
             services: The object that answers each service, by asyncio.
-            thread: Name of the thread.
             keepalive_seconds: Silence after which a peer is pinged, and the time for its answer.
             most_health_calls: Most open health checks and watches.
 
@@ -89,14 +90,14 @@ class LoopListener:
             check_bindable(listen)
         except OSError as error:
             raise StartError(f"setting {setting}: {error}") from error
-        self._runner = LoopThread(thread)
+        self._runner = LoopThread(f"broker-agent-{setting}")
         self._background: list[asyncio.Task[None]] = []
         self._open_calls = OpenCalls()
         self._health = HealthService()
         health_gate = ShareGate(Shares("open calls of health", most_health_calls))
         health_handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=lambda _: health_gate)
-        gate_of = partial(MethodGate, rule or (lambda *_: None), open_calls=self._open_calls)
-        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=observers)
+        gate_of = partial(MethodGate, callers.rule, open_calls=self._open_calls)
+        handlers = CallHandlers(FAILURES, SLOW_READER_SECONDS, gate_of=gate_of, observers=callers.observers)
 
         keepalive_millis = round(keepalive_seconds * 1000)
         ping_interval = min(keepalive_millis * 4 // 5, MIN_PING_INTERVAL_MILLIS)
@@ -128,9 +129,9 @@ class LoopListener:
             health_handlers.add_service(self._server, HEALTH_SERVICE, (self._health,))
             for service, part in services:
                 handlers.add_service(self._server, service, (part,))
-            if tls is None:
+            if callers.tls is None:
                 return self._server.add_insecure_port(str(listen))
-            return self._server.add_secure_port(str(listen), tls.credentials())
+            return self._server.add_secure_port(str(listen), callers.tls.credentials())
 
         try:
             port = self._runner.run(bind())
@@ -219,10 +220,8 @@ CONNECTION_AGE_GRACE_SECONDS = 30.0
 """Time for the calls of such a connection, until it is closed."""
 
 
-# A gRPC listener of the agent: health checks, and the services that are added to it.
-#
-# Requests are received by an event loop, and each is answered in a thread once it has arrived in full. A client that
-# sends half a request holds no thread.
+# The fast listener. Requests are received by an event loop, and each is answered in a thread once it has arrived in
+# full. A client that sends half a request holds no thread.
 
 SERVICE = pb.DESCRIPTOR.services_by_name["BrokerAgentService"]
 SERVICE_NAME = SERVICE.full_name
@@ -239,7 +238,7 @@ class AgentServer(LoopListener):
     """Answers health checks, NOT_SERVING until told otherwise, and the services that it is given."""
 
     def __init__(
-        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], **callers: Unpack[Callers]
+        self, listen: Endpoint, services: Sequence[tuple[ServiceDescriptor, object]], callers: Callers = ANYONE
     ) -> None:
         """Takes the port; answers only once started. Raises StartError.
 
@@ -254,7 +253,6 @@ class AgentServer(LoopListener):
             "fast_listen",
             listen,
             [(service, _in_threads(service, part, self._threads, streams)) for service, part in services],
-            thread="broker-agent-operators",
             max_connections=MAX_CONNECTIONS,
             max_pending_requests=MAX_PENDING_REQUESTS,
             keepalive_seconds=KEEPALIVE_SECONDS,
@@ -264,7 +262,7 @@ class AgentServer(LoopListener):
             ],
             most_health_calls=MAX_HEALTH_CALLS,
             most_calls=MAX_WAITING_CALLS,
-            **callers,
+            callers=callers,
         )
         self._runner.run(self._report_health())
 
@@ -314,14 +312,9 @@ def _in_threads(service: ServiceDescriptor, part: object, threads: CallThreads, 
 
 async def _stream_in_threads(
     threads: CallThreads, streams: Shares, call: Callable[..., Iterator[Message]], request: Message, context: Context
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[Message]:
     """Makes each message in a thread. A reader that takes nothing holds no thread."""
     with streams.holding(sharer_at(context.peer())):
         messages = await threads.run(call, request, context)
-        while (encoded := await threads.run(_next_encoded, messages)) is not None:
-            yield encoded
-
-
-def _next_encoded(messages: Iterator[Message]) -> bytes | None:
-    message = next(messages, None)
-    return None if message is None else message.SerializeToString()
+        while (message := await threads.run(next, messages, None)) is not None:
+            yield message

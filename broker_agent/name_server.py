@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -15,16 +16,16 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2_grpc, route_data_pb2, route_service_pb2, route_service_pb2_grpc
 from tenacity import RetryCallState, Retrying, retry_if_exception
 
-from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, connection_options
+from broker_agent.channel import CONNECT_SECONDS, NamesrvChannel, Observe, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server_status import Call, NameServerStatus, next_call
 from broker_agent.registration import MAX_REGISTRATION_BYTES, Registration
 from broker_agent.timing import Timing
+from broker_agent.topics.topic_service import version_message
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ClientSecurity, open_channel
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import ClientCallObserver, observed_call
 
 FIRST_WAIT_SECONDS = 0.1
 """Longest wait after the first failure: a lost connection is often back at once."""
@@ -76,18 +77,18 @@ class CallRetries:
         def out_of_time(state: RetryCallState) -> bool:
             return self._stopping.is_set() or self._timing.clock() + state.upcoming_sleep >= deadline
 
+        def sleep(seconds: float) -> None:
+            self._timing.wait(self._stopping, seconds)
+
         retrying = Retrying(
-            retry=retry_if_exception(is_retryable), wait=self._wait, stop=out_of_time, sleep=self._sleep, reraise=True
+            retry=retry_if_exception(is_retryable), wait=self._pause, stop=out_of_time, sleep=sleep, reraise=True
         )
         return retrying(call)
 
-    def _wait(self, state: RetryCallState) -> float:
+    def _pause(self, state: RetryCallState) -> float:
         error = state.outcome.exception() if state.outcome else None
         asked_for = error.rich.retry_after_seconds if isinstance(error, NameServerError) else None
         return max(self._backoff(state), asked_for or 0.0)
-
-    def _sleep(self, seconds: float) -> None:
-        self._timing.wait(self._stopping, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,7 @@ class NamesrvTarget:
         period_seconds: float = 30.0,
         compressed: bool = False,
         on_accepted: Callable[[], None] = lambda: None,
-        observers: Sequence[ClientCallObserver] = (),
+        observe: Observe = lambda _request: nullcontext(()),
         security: ClientSecurity | None = None,
     ) -> None:
         """Creates it; calls nobody yet.
@@ -141,7 +142,7 @@ class NamesrvTarget:
             period_seconds: Time between two registrations; a channel that ended is opened again within it.
             compressed: Whether registrations travel compressed, with gRPC's gzip.
             on_accepted: Called when the name server has accepted a registration.
-            observers: Watch each call (RocketMQ: RPCHook).
+            observe: Watches each call.
             security: Credentials for the name server, and the means to check it. None: no TLS.
         """
         self.endpoint = endpoint
@@ -151,11 +152,11 @@ class NamesrvTarget:
         self._on_accepted = on_accepted
         self._timing = timing
         self._connection = open_channel(endpoint, connection_options(keepalive_seconds), security)
-        self._observers = observers
+        self._observe = observe
         self._stub = registration_service_pb2_grpc.RegistrationServiceStub(self._connection)
         self._routes = route_service_pb2_grpc.RouteServiceStub(self._connection)
         self._channel = NamesrvChannel(
-            self._stub, holder, self.state, lambda: on_wanted(self), period_seconds=period_seconds, observers=observers
+            self._stub, holder, self.state, lambda: on_wanted(self), observe=observe, period_seconds=period_seconds
         )
         self._log = _log.bind(endpoint=str(endpoint))
 
@@ -282,7 +283,8 @@ class NamesrvTarget:
 
     def _need_register(self, wanted: Registration, deadline: float) -> bool:
         """Whether the name server holds another version, or did not answer (RocketMQ: needRegister)."""
-        request, now = wanted.query(), self._timing.clock()
+        version, now = version_message(wanted.version), self._timing.clock()
+        request = pb.QueryDataVersionRequest(broker=wanted.broker.identity(), data_version=version)
         try:
             # Half of the time, so that enough is left for the registration itself if the answer never comes.
             response = self._call(self._stub.QueryDataVersion, request, now + (deadline - now) / 2)
@@ -291,7 +293,7 @@ class NamesrvTarget:
             self._log.debug("query_data_version_failed", error=str(error))
             return True
         holds_any = response.HasField("data_version")
-        changed = response.changed or (holds_any and response.data_version != request.data_version)
+        changed = response.changed or (holds_any and response.data_version != version)
         self.state.version_answered(response.header.namesrv_name, changed=changed, holds_any=holds_any)
         return changed
 
@@ -345,7 +347,7 @@ class NamesrvTarget:
             raise NameServerError(RichError(grpc.StatusCode.DEADLINE_EXCEEDED, problem))
         failure = ""
         try:
-            with observed_call(self._observers, request) as metadata:
+            with self._observe(request) as metadata:
                 return method(request, timeout=deadline - started, metadata=metadata, compression=compression)
         except grpc.RpcError as error:
             failed = NameServerError(RichError.of(error))

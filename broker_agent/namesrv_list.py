@@ -45,10 +45,10 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
         ValueError: The setting has another form. The message names the wrong part and the rule that it breaks.
     """
     if not any(text.strip().startswith(FILE_PREFIX) for text in texts):
-        urls = [split_address_server(text).geturl() for text in texts if _is_url(text)]
+        urls = [split_address_server(text).geturl() for text in texts if "://" in text]
         if len(urls) > 1:
             raise ValueError("two address servers cannot both say which name servers there are")
-        lists = [text for text in texts if not _is_url(text)]
+        lists = [text for text in texts if "://" not in text]
         names = parse_endpoints(lists) if lists or not urls else ()
         return [*map(str, _bounded(names)), *urls]
     if len(texts) > 1:
@@ -57,10 +57,6 @@ def check_namesrv(texts: Sequence[str]) -> list[str]:
     if not path:
         raise ValueError(f"{texts[0]!r} names no file: write {FILE_PREFIX}/path/of/the/list")
     return [FILE_PREFIX + path]
-
-
-def _is_url(text: str) -> bool:
-    return "://" in text
 
 
 def split_address_server(url: str) -> SplitResult:
@@ -292,7 +288,7 @@ def namesrv_list_of(namesrv: Sequence[str], *, timing: Timing) -> NamesrvList:
     if last.startswith(FILE_PREFIX):
         file = list_file(Path(last.removeprefix(FILE_PREFIX)))
         return NamesrvList(file.read(), file, timing)
-    if not _is_url(last):
+    if "://" not in last:
         return NamesrvList(parse_endpoints([*lists, last]), None, timing)
     names = parse_endpoints(lists) if lists else ()
     return NamesrvList(names, address_server(last, timing), timing)
@@ -306,11 +302,7 @@ class NamesrvList:
     """
 
     def __init__(
-        self,
-        names: tuple[Endpoint, ...],
-        source: ListSource | None,
-        timing: Timing,
-        resolve: Resolve = addresses_of,
+        self, names: tuple[Endpoint, ...], source: ListSource | None, timing: Timing, resolve: Resolve = addresses_of
     ) -> None:
         """Creates it; nothing is looked up before ``start``. Without a source, the names do not change."""
         self._listed = names  # the last good list

@@ -16,7 +16,7 @@ from broker_agent.timing import Timing
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, changed_topics
 from broker_agent.topics.topic_service import version_message
-from namesrv_common.topic_names import Labels, parse_labels
+from namesrv_common.topic_names import Labels
 
 MAX_REGISTRATION_BYTES = 16 * 1024 * 1024
 """Largest registration that name servers take: 200,000 topics with names of 70 characters."""
@@ -61,7 +61,7 @@ class BrokerState:
             settings.broker_permission,
             zone_name=settings.zone_name,
             enable_acting_master=settings.enable_acting_master or None,
-            labels=tuple(parse_labels(settings.label).items()),
+            labels=tuple((key, value) for key, _, value in (label.partition("=") for label in settings.label)),
         )
 
     @property
@@ -103,10 +103,6 @@ class Registration:
     def same_as(self, other: Registration | None) -> bool:
         """Whether a name server that holds the other one holds this one."""
         return other is not None and self.broker == other.broker and self.version == other.version
-
-    def query(self) -> pb.QueryDataVersionRequest:
-        """Asks whether a name server holds another version."""
-        return pb.QueryDataVersionRequest(broker=self.broker.identity(), data_version=version_message(self.version))
 
     def full(self) -> pb.RegisterBrokerRequest:
         """The whole table."""

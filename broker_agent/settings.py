@@ -4,62 +4,54 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_settings import NoDecode, SettingsConfigDict
 
-from broker_agent.broker_probe import FAILURES, ProbeKind
+from broker_agent.broker_probe import FAILURES
 from broker_agent.namesrv_list import check_namesrv
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.settings_cli import (
-    ClientSecuritySettings,
-    ListenerSecuritySettings,
-    ProgramSettings,
-    advanced,
-)
-from namesrv_common.topic_names import MAX_PERM, check_name, parse_labels, shown_labels
+from namesrv_common.process.settings_cli import ListenerSecuritySettings, ProgramSettings, advanced
+from namesrv_common.topic_names import MAX_LABELS, MAX_PERM, check_name, label_problem, shown_labels
 
 DEFAULT_BROKER_PORT = 10911
 """RocketMQ's default port of a broker."""
 PORT_OFFSET = 9
 """Default port of the ordinary listener, counted from the broker's: two agents on one host have different ones."""
 MAX_PORT = 65_535
+_SHOWN_CHARACTERS = 70
+"""Characters of a label that an error repeats."""
 FAST_PORT_OFFSET = -2
 """Port of the fast listener, counted from the ordinary one's (RocketMQ: fastRemotingServer, 10909 next to 10911)."""
 
-OnStop = Literal["unregister", "keep"]
-TopicsMode = Literal["follow", "own"]
-TopicsMissing = Literal["refuse", "wait"]
-
-
-def _address(text: str) -> str:
-    return str(Endpoint.parse(text))
-
-
-def _listen_address(text: str) -> str:
-    return str(Endpoint.parse(text, allow_port_zero=True))
-
-
-def _list_of_one(value: Any) -> Any:
-    """An environment variable is a plain string."""
-    return [value] if isinstance(value, str) else value
-
-
-def _list_of_labels(value: Any) -> Any:
-    """An environment variable separates labels by commas, which no label has."""
-    return value.split(",") if isinstance(value, str) else value
-
 
 def _labels(texts: list[str]) -> list[str]:
-    return shown_labels(parse_labels(texts))
+    """Labels as people write them, ``key=value``, sorted by key. Raises ValueError."""
+    labels: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text[:_SHOWN_CHARACTERS]!r} has no '='; write key=value")
+        if key in labels:
+            raise ValueError(f"has the key {key[:_SHOWN_CHARACTERS]!r} twice")
+        labels[key] = value
+    if len(labels) > MAX_LABELS:
+        raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
+    if problem := label_problem(labels):
+        raise ValueError(problem)
+    return shown_labels(labels)
 
 
 _Name = Annotated[str, AfterValidator(check_name)]
-_Address = Annotated[str, AfterValidator(_address)]
+_Address = Annotated[str, AfterValidator(lambda text: str(Endpoint.parse(text)))]
+_ListenAddress = Annotated[str, AfterValidator(lambda text: str(Endpoint.parse(text, allow_port_zero=True)))]
+# An environment variable is one text: a list of name servers, or labels between commas, which no label has.
+_ListOfOne = BeforeValidator(lambda value: [value] if isinstance(value, str) else value)
+_ListOfLabels = BeforeValidator(lambda value: value.split(",") if isinstance(value, str) else value)
 
 
-class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
+class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     """Settings of ``broker-agent serve``: what it registers, where, and how often. Times are in milliseconds."""
 
     model_config = SettingsConfigDict(env_prefix="BROKER_AGENT_")
@@ -71,16 +63,18 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     ha_server_addr: _Address | None = Field(None, description="Broker's address for its slaves, host:port.")
     broker_permission: int = advanced(6, "Broker's permission: read 4, write 2.", ge=0, le=MAX_PERM)
     zone_name: _Name | None = advanced(None, "Zone of the broker (zoneName).")
-    label: Annotated[list[str], NoDecode, BeforeValidator(_list_of_labels), AfterValidator(_labels)] = advanced(
+    label: Annotated[list[str], NoDecode, _ListOfLabels, AfterValidator(_labels)] = advanced(
         [], "Label of the broker, key=value, by the rules of Kubernetes; repeatable, at most 16."
     )
     enable_acting_master: bool = advanced(False, "A slave may stand in for a lost master (enableSlaveActingMaster).")
-    namesrv: Annotated[list[str], NoDecode, BeforeValidator(_list_of_one), AfterValidator(check_namesrv)] = Field(
+    namesrv: Annotated[list[str], NoDecode, _ListOfOne, AfterValidator(check_namesrv)] = Field(
         description="Name servers: 'host:port;host:port', file:PATH of a watched list, or the URL of an address server."
     )
     topics: Path = Field(description="The broker's topics.json.")
-    topics_mode: TopicsMode = Field("follow", description="follow: the broker writes the file; own: the agent does.")
-    topics_missing: TopicsMissing = Field(
+    topics_mode: Literal["follow", "own"] = Field(
+        "follow", description="follow: the broker writes the file; own: the agent does."
+    )
+    topics_missing: Literal["refuse", "wait"] = Field(
         "refuse", description="If the file to follow is missing: refuse to start, or wait for it."
     )
     register_name_server_period_millis: int = advanced(
@@ -96,23 +90,34 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
     master_agent: _Address | None = advanced(
         None, "Master's agent for a slave, host:port; by default on the master's host, at its default port."
     )
-    probe: ProbeKind = Field("tcp", description="tcp: unregister a broker that takes no connections; none: never.")
+    probe: Literal["tcp", "none"] = Field(
+        "tcp", description="tcp: unregister a broker that takes no connections; none: never."
+    )
     probe_addr: _Address | None = advanced(None, "Address to probe, host:port; broker_addr by default.")
     probe_failures: int = advanced(
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
-    on_stop: OnStop = Field("unregister", description="At the end: unregister the broker, or keep it for a new agent.")
+    on_stop: Literal["unregister", "keep"] = Field(
+        "unregister", description="At the end: unregister the broker, or keep it for a new agent."
+    )
+    tls_ca: Path | None = Field(
+        None, description="Certificates that servers' are checked with, PEM. Without it calls go without TLS."
+    )
+    token_file: Path | None = Field(None, description="File with a bearer token to send. Needs tls_ca.")
+    tls_server_name: str | None = Field(
+        None, min_length=1, max_length=253, description="Name that servers' certificates must have, if not their host."
+    )
     master_token_file: Path | None = advanced(
         None, "File with a bearer token for the master's agent. Needs tls_ca and tls_cert."
     )
     permits_file: Path | None = Field(None, description="TOML or JSON file of what each caller may do, watched.")
-    listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+    listen: _ListenAddress | None = Field(
         None, description="Listener for clients, host:port; on loopback, 9 above the broker's port by default."
     )
-    fast_listen: Annotated[str, AfterValidator(_listen_address)] | None = advanced(
+    fast_listen: _ListenAddress | None = advanced(
         None, "Listener for operators and agents, host:port; the port of --listen minus 2 by default."
     )
-    metrics_listen: Annotated[str, AfterValidator(_listen_address)] | None = Field(
+    metrics_listen: _ListenAddress | None = Field(
         None, description="HTTP listener of /metrics, /healthz and /readyz, host:port; none by default."
     )
 
@@ -122,7 +127,10 @@ class AgentSettings(ListenerSecuritySettings, ClientSecuritySettings, ProgramSet
         return self.register_name_server_period_millis / 1000
 
     @model_validator(mode="after")
-    def _check_master_token(self) -> Self:
+    def _check_client(self) -> Self:
+        for name in ("token_file", "tls_server_name"):
+            if getattr(self, name) is not None and self.tls_ca is None:
+                raise ValueError(f"{name} is set, but tls_ca is not: it is for calls over TLS")
         if self.master_token_file is not None and (self.tls_ca is None or self.tls_cert is None):
             raise ValueError("master_token_file is set, but not tls_ca and tls_cert: it is for calls over TLS")
         return self

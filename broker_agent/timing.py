@@ -15,8 +15,6 @@ JOIN_SECONDS = 2.0
 JITTER = 0.1
 """Share of a period that may be added to it or taken off, so that a fleet that started at once spreads."""
 
-Wait = Callable[[threading.Event, float], bool]
-
 
 @dataclass(frozen=True, slots=True)
 class Timing:
@@ -28,7 +26,7 @@ class Timing:
     """Seconds since the Unix epoch: only ever reported."""
     rng: random.Random = field(default_factory=random.Random)
     """Source of jitter."""
-    wait: Wait = threading.Event.wait
+    wait: Callable[[threading.Event, float], bool] = threading.Event.wait
     """Waits until the event is set or that many seconds have passed, and says whether it is set."""
 
     def wall_millis(self) -> int:
@@ -41,7 +39,6 @@ class Timing:
 
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
-
 
 AFTER_BUG_SECONDS = 10.0
 """Pause after the work has raised an unexpected error: too long to fill the log, short enough to recover."""

@@ -38,7 +38,8 @@ def serve(settings: NamesrvSettings) -> None:
     """Serve routes until SIGTERM or SIGINT."""
     use_all_descriptors()
     # Most of the time of a start, and libraries that the health check does without.
-    from namesrv.server.server import CannotListen, serve_until  # noqa: PLC0415
+    from namesrv.server.listeners import CannotListen  # noqa: PLC0415
+    from namesrv.server.server import serve_until  # noqa: PLC0415
     from namesrv.storage.data_dir import DataDirError  # noqa: PLC0415
 
     async def serve_until_signal() -> None:

@@ -31,6 +31,10 @@ back at once, and a flood leaves accepts to others."""
 MAX_TOPICS_PER_REGISTRATION = 200_000
 """Most topics of one registration: they are committed in one step of the event loop."""
 
+MAX_MAPPED_QUEUES = 100_000
+"""Most queues in the mappings of all static topics of one registration: each takes some hundred bytes of memory,
+and all of them are in routes."""
+
 MAX_TOPICS_UNDER_WAY = 4_000_000
 """Most topics of all registrations that are read or wait. Each takes about 240 bytes."""
 

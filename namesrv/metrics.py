@@ -6,31 +6,36 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Sample
 
 from namesrv.app.access import FairShares
 from namesrv.app.channels import StallDetector
 from namesrv.app.durable_routes import DurableRoutes
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.upkeep import DigestSamples, SymptomCounter
 from namesrv.app.watches import WatchStreams
 from namesrv.core.changes import Change, LiveChange
 from namesrv.core.model import Doubt, RemovalReason
 from namesrv.core.snapshot import Pins
 from namesrv.core.state import RouteState
-from namesrv.engines.api import EngineServer
+from namesrv.engines.api import EngineServer, Hits
+from namesrv.remoting.connection import OnAnswer
 from namesrv.remoting.wire import RequestCode
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.server.call_metrics import CallMetrics, CallObserver
+from namesrv_common.server.call_metrics import DURATION_BUCKETS, CallMetrics, CallObserver
 from namesrv_common.server.metrics_http import Exports, MetricsServer, metrics_registry, open_telemetry
-from namesrv_common.tls.certificates import Validity
+from namesrv_common.tls.listener_tls import ListenerTls
 
 # Metrics of a name server: its changes, its readers, its tables.
 
-Family = GaugeMetricFamily | CounterMetricFamily | HistogramMetricFamily
+Family = GaugeMetricFamily | CounterMetricFamily
+
+LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+"""Seconds: from a watch that is told at once to one whose reader is about to be cut."""
 
 ALIVE_SECONDS = 10.0
 """An event loop that has been blocked for so long will not recover by itself."""
@@ -45,13 +50,10 @@ class Sources:
     pins: Pins
     watchers: WatchStreams
     registrations: RegistrationCounter
-    certificates: Callable[[], Mapping[str, Validity]]
-    """Certificates by their use: listener or client."""
+    tls: ListenerTls | None
     durable: DurableRoutes
     digest_samples: DigestSamples
     symptoms: SymptomCounter
-    remoting: RemotingCounter | None
-    """Counts RocketMQ's protocol; None where nobody listens for it."""
     shares: FairShares
     """What callers hold."""
     server: EngineServer
@@ -71,7 +73,7 @@ def _gauges(of: Sources) -> Rows:
     unconfirmed = sum(why.is_unconfirmed for why in doubts)
     names_again = len(tables.broker_addr_table) - len(index.clusters_by_name)
     refused = None if durable.crashes is None else durable.data_dir_problem() is not None
-    ends = [([use], validity.not_after.timestamp()) for use, validity in of.certificates().items()]
+    ends = [] if of.tls is None else [(["listener"], of.tls.value.validity.not_after.timestamp())]
     digests = [([str(minute)], number) for minute, number in of.digest_samples.by_minute.items()]
     yield "live_brokers", "Live brokers, including unconfirmed ones.", len(tables.broker_live_table)
     yield "unconfirmed_brokers", "Brokers that have not registered since a start or mass loss.", unconfirmed
@@ -137,6 +139,16 @@ class NamesrvMetrics(Collector):
         self._removals = Counter("namesrv_removals", "Removed brokers, by reason.", ["reason"], registry=registry)
         for reason in RemovalReason:  # or the first removal would be no increase
             self._removals.labels(reason.name)
+        text = "Time from a change to its message, per reader; a slow reader affects only its own samples."
+        lag = Histogram("namesrv_watch_lag_seconds", text, buckets=LAG_BUCKETS, registry=registry)
+        sources.watchers.on_lag = lag.observe
+        self._remoting = Histogram(
+            "namesrv_remoting_request_duration_seconds",
+            "Time of requests of RocketMQ's protocol, by its name and result: ok or refused.",
+            ["code", "result"],
+            buckets=DURATION_BUCKETS,
+            registry=None,
+        )
         registry.register(self)
         sources.state.change_log.listen(self._on_change)
 
@@ -152,14 +164,15 @@ class NamesrvMetrics(Collector):
         serves = self._sources.durable.warm_up.serves()
         return None if serves else "warming: without a snapshot file, brokers may be missing"
 
-    def collect(self) -> Iterator[Family]:
+    def on_remoting_answer(self, code: int, seconds: float, is_refused: bool) -> None:
+        """Counts and times a request of RocketMQ's protocol."""
+        self._remoting.labels(RequestCode(code).name, "refused" if is_refused else "ok").observe(seconds)
+
+    def collect(self) -> Iterator[Metric]:
         yield from _families(GaugeMetricFamily, _gauges(self._sources))
         yield from _families(CounterMetricFamily, _counters(self._sources))
-        lag = self._sources.watchers.lag
-        text = "Time from a change to its message, per reader; a slow reader affects only its own samples."
-        yield HistogramMetricFamily("namesrv_watch_lag_seconds", text, lag.buckets(), lag.total)
-        if self._sources.remoting is not None:
-            yield _remoting_durations(self._sources.remoting)
+        hits = {(RequestCode(code).name, "ok"): hit for code, hit in self._sources.server.frame_hits().items()}
+        yield from _with_hits(self._remoting, hits)
         yield from _of_engine(self._sources.server)
 
     def _on_change(self, change: Change) -> None:
@@ -169,16 +182,37 @@ class NamesrvMetrics(Collector):
                 self._removals.labels(row.reason.name).inc()
 
 
-def _remoting_durations(remoting: RemotingCounter) -> Family:
-    durations = HistogramMetricFamily(
-        "namesrv_remoting_request_duration_seconds",
-        "Time of requests of RocketMQ's protocol, by its name and result: ok or refused.",
-        labels=["code", "result"],
-    )
-    for (code, is_refused), duration in remoting.durations().items():
-        labels = [RequestCode(code).name, "refused" if is_refused else "ok"]
-        durations.add_metric(labels, duration.buckets(), duration.total)
-    return durations
+class AnsweredCalls(CallMetrics, Collector):
+    """The calls of the servicers, and in the lowest bucket those that the engine answered by itself."""
+
+    def __init__(self, registry: CollectorRegistry, hits: Callable[[], Hits]) -> None:
+        super().__init__(None)
+        self._hits = hits
+        registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        hits = {(method, code.name): hit for (method, code), hit in self._hits().items()}
+        for method, _ in hits:  # so that it has samples
+            self.started.labels(method)
+        yield from _with_hits(self.started, hits)
+        yield from _with_hits(self.duration, hits)
+
+
+def _with_hits(metric: Counter | Histogram, hits: Mapping[tuple[str, str], tuple[int, float]]) -> Iterator[Metric]:
+    """A metric with what the engine answered by itself: how often and for how many seconds, by the metric's labels."""
+    if isinstance(metric, Histogram):
+        for labels in hits:  # so that they have samples
+            metric.labels(*labels)
+    for family in metric.collect():
+        family.samples = [_sample_with_hits(sample, hits) for sample in family.samples]
+        yield family
+
+
+def _sample_with_hits(sample: Sample, hits: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
+    first, second, *_ = *(value for label, value in sample.labels.items() if label != "le"), None
+    number = 1 if sample.name.endswith("_sum") else 0
+    found = (hit[number] for labels, hit in hits.items() if labels[0] == first and second in {None, labels[1]})
+    return sample._replace(value=sample.value + sum(found))
 
 
 # What the native engine tells Prometheus: how much it holds, refuses and answers by itself.
@@ -236,11 +270,14 @@ class Observability(Exports):
         super().__init__(open_telemetry("namesrv", os.environ, traces_follow_callers=True))
         self.begins_traces = self.telemetry is not None and self.telemetry.begins_traces
         """Whether any call may be traced, which only the sampler knows."""
+        self.on_remoting_answer: OnAnswer = lambda *_: None
+        """Watches requests of RocketMQ's protocol."""
         self.observers: tuple[CallObserver, ...] = ()
         """Watch the calls."""
         if settings.metrics_listen:
-            self.observers = (CallMetrics(registry, sources.server.hits),)
+            self.observers = (AnsweredCalls(registry, sources.server.hits),)
             metrics = NamesrvMetrics(registry, sources)
+            self.on_remoting_answer = metrics.on_remoting_answer
             listen = Endpoint.parse(settings.metrics_listen, allow_port_zero=True)
             self.listener = MetricsServer(listen, registry, metrics.alive, metrics.ready)
         if self.telemetry is not None:

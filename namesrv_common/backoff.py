@@ -36,8 +36,5 @@ class Backoff:
 
     def after(self, failures: int) -> float:
         """Seconds to wait after so many failures in a row, at least one."""
-        return self.step_after(failures) * self.rng.uniform(*self.jitter)
-
-    def step_after(self, failures: int) -> float:
-        """The same without jitter."""
-        return min(self.longest, self.first * self.factor ** min(failures - 1, _MOST_STEPS))
+        step = min(self.longest, self.first * self.factor ** min(failures - 1, _MOST_STEPS))
+        return step * self.rng.uniform(*self.jitter)

@@ -6,8 +6,7 @@ changed nothing. Docstrings name the reason: "Raises NOT_DURABLE" stands for ``R
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,16 +47,6 @@ class Refused(Exception):
         self.violations = tuple(violations)
         self.retry_after_seconds = retry_after_seconds
         self.metadata = {key: str(value) for key, value in metadata.items() if value is not None}
-
-
-@contextmanager
-def suppress_refusals(*reasons: str) -> Iterator[None]:
-    """A context that passes over ``Refused`` for these reasons."""
-    try:
-        yield
-    except Refused as error:
-        if error.reason not in reasons:
-            raise
 
 
 MAX_VIOLATIONS = 100

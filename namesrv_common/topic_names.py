@@ -19,10 +19,6 @@ a topic have up to 390."""
 MAX_QUEUE_NUMS = 65_535
 """Most queues of a topic on a broker. Every client makes an object for each; a slip must not make it millions."""
 
-MAX_MAPPED_QUEUES = 100_000
-"""Most queues in the mappings of all static topics of one registration: each takes some hundred bytes of memory,
-and all of them are in routes."""
-
 MAX_PERM = 7
 """All permission bits: read 4, write 2, inherit 1 (RocketMQ: PermName)."""
 
@@ -39,13 +35,14 @@ def check_name(name: str, max_length: int = MAX_NAME_LENGTH) -> str:
     RocketMQ's name server takes any text. Characters that are not printable are refused: they would garble logs and
     terminals, or hide in them.
     """
-    problem = _problem(name, max_length)
+    problem = name_problem(name, max_length)
     if problem is not None:
-        raise ValueError(f"{_shown(name)} {problem}" if name else problem)
+        raise ValueError(f"{shown_name(name)} {problem}" if name else problem)
     return name
 
 
-def _problem(name: str, max_length: int) -> str | None:
+def name_problem(name: str, max_length: int) -> str | None:
+    """Returns what is wrong with a name, or None."""
     if not name:
         return "is empty"
     if not name.isprintable():
@@ -54,18 +51,14 @@ def _problem(name: str, max_length: int) -> str | None:
     return f"has {size} bytes, at most {max_length}" if size > max_length else None
 
 
-def _shown(name: str) -> str:
+def shown_name(name: str) -> str:
+    """Returns the name as an error repeats it."""
     return repr(name) if len(name) <= SHOWN_CHARACTERS else f"{name[:SHOWN_CHARACTERS]!r}..."
 
 
 def check_topic(topic: str) -> str:
     """Checks the name of a topic and returns it. Raises ValueError as ``check_name``."""
     return check_name(topic, MAX_TOPIC_LENGTH)
-
-
-def topic_problem(topic: str) -> str | None:
-    """Returns what is wrong with the name of a topic, or None."""
-    return _problem(topic, MAX_TOPIC_LENGTH)
 
 
 # Kinds of topics, by their names: RocketMQ's conventions. Whatever tells topics of applications from others asks here.
@@ -161,7 +154,7 @@ class GroupPattern:
         return self._compiled.fullmatch("/".join(group)) is not None
 
 
-# Labels of brokers: their rules, which are those of Kubernetes, and how people write them.
+# Labels of brokers: their rules, which are those of Kubernetes, and how people read them.
 
 MAX_LABELS = 16
 """Most labels of one broker: each is in every route of its topics."""
@@ -202,23 +195,6 @@ def _part_problem(part: str, text: str, most: int, form: re.Pattern[str], rule: 
     if len(text) > most:
         return f"{part} has {len(text)} characters, at most {most}"
     return None if form.fullmatch(text) else f"{part} {text[:_SHOWN_OF_LABEL]!r} {rule}"
-
-
-def parse_labels(texts: Iterable[str]) -> dict[str, str]:
-    """Reads labels as people write them, ``key=value``. Raises ValueError."""
-    labels: dict[str, str] = {}
-    for text in texts:
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise ValueError(f"{text[:_SHOWN_OF_LABEL]!r} has no '='; write key=value")
-        if key in labels:
-            raise ValueError(f"has the key {key[:_SHOWN_OF_LABEL]!r} twice")
-        labels[key] = value
-    if len(labels) > MAX_LABELS:
-        raise ValueError(f"has {len(labels)} labels, at most {MAX_LABELS}")
-    if problem := label_problem(labels):
-        raise ValueError(problem)
-    return labels
 
 
 def shown_labels(labels: Mapping[str, str]) -> list[str]:

@@ -12,7 +12,7 @@ from nsctl.commands import agents, backup, change, history, show
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.commands.drained import drained
-from nsctl.console.command import console
+from nsctl.console import console
 from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Context, Namesrv, Serve, Show
 
 app = typer.Typer(

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from os.path import expanduser
 from pathlib import Path
 
+import typer
+
 from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.tls.certificates import CertificateError
@@ -84,8 +86,7 @@ def client_files(
         ContextError: The files are not right, or do not go together.
     """
     given = {key: value for key, value in flags.items() if value is not None}
-    by_flags = bool(given) or namesrv is not None
-    where, told = ("", given) if by_flags else _context_values(context, environment)
+    where, told = ("", given) if given or namesrv is not None else _context_values(context, environment)
     where, folder = (f"{where}: ", contexts_file(environment).parent) if where else ("", Path())
     values = {key: told[key] for key in TLS_KEYS if key in told}
     for key, value in values.items():
@@ -124,6 +125,14 @@ def _context_values(wanted: str | None, environment: Mapping[str, str]) -> tuple
         there = ", ".join(sorted(contexts)) if isinstance(contexts, dict) and contexts else "none"
         raise ContextError(f"{file}: there is no context {name!r:.100}; there are: {there:.1000}")
     return f"{file}: contexts.{name:.100}", contexts[name]
+
+
+def address(text: str, *, allow_port_zero: bool = False) -> Endpoint:
+    """The one address that a text is. Raises typer.BadParameter."""
+    try:
+        return Endpoint.parse(text, allow_port_zero=allow_port_zero)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 def parsed(where: str, text: str | Sequence[str]) -> tuple[Endpoint, ...]:

@@ -1,4 +1,4 @@
-"""What the doctor can find: each kind has a code, a severity, a command that shows more, a paragraph of the runbook."""
+"""What the doctor can find: each kind has a code, a severity, a command, a remedy, a paragraph of the runbook."""
 
 # ruff: noqa: PIE796 - severities and commands repeat, the values that __new__ makes do not
 
@@ -29,48 +29,49 @@ _P, _W, _I = Severity
 
 
 class Code(Enum):
-    """Kinds of findings, each with its severity and the command that shows more."""
+    """Kinds of findings, each with its severity, the command that shows more, and the remedy if it is always one."""
 
     severity: Severity
     more: str
+    remedy: str
 
-    def __new__(cls, severity: Severity, more: str) -> Self:
+    def __new__(cls, severity: Severity, more: str, remedy: str = "") -> Self:
         code = object.__new__(cls)
         code._value_ = len(cls.__members__)
-        code.severity, code.more = severity, more
+        code.severity, code.more, code.remedy = severity, more, remedy
         return code
 
     UNREACHABLE = _P, "nsctl status"
-    SERVER_ERROR = _P, "nsctl status"
+    SERVER_ERROR = _P, "nsctl status", "the server runs: look for the error in its log before you restart it"
     WRONG_PORT = _P, "nsctl status"
     TLS_REFUSED = _P, "nsctl status"
     CERTIFICATE_ENDED = _P, "nsctl status"
-    CERTIFICATE_ENDS_SOON = _W, "nsctl doctor"
-    WARMING = _W, "nsctl brokers --unconfirmed"
+    CERTIFICATE_ENDS_SOON = _W, "nsctl doctor", "renew it; the name server reads it again by itself"
+    WARMING = _W, "nsctl brokers --unconfirmed", "wait until its brokers are back"
     GUARD_HOLDS_BROKERS = _P, "nsctl brokers --unconfirmed"
-    BROKERS_UNCONFIRMED = _W, "nsctl brokers --unconfirmed"
-    EVENT_LOOP_HELD_UP = _W, "nsctl status -o json"
+    BROKERS_UNCONFIRMED = _W, "nsctl brokers --unconfirmed", "wait for them, or see why they do not register"
+    EVENT_LOOP_HELD_UP = _W, "nsctl status -o json", "give it more CPU, or find the callers that load it"
     DATA_DIR_NOT_WRITTEN = _P, "nsctl status -o json"
-    CLOCK_SKEW = _W, "nsctl status"
-    NO_BROKERS = _W, "nsctl history"
+    CLOCK_SKEW = _W, "nsctl status", "set the clocks: times shown and ends of intents go by them"
+    NO_BROKERS = _W, "nsctl history", "see which name servers the brokers are given (RocketMQ: namesrvAddr)"
     BROKER_SILENT = _W, "nsctl brokers --silent 30s"
-    BROKER_WITHOUT_CHANNEL = _W, "nsctl brokers --no-channel"
-    BROKER_ADDRESS_LOCAL = _W, "nsctl brokers"
+    BROKER_WITHOUT_CHANNEL = _W, "nsctl brokers --no-channel", "run the broker agent beside it"
+    BROKER_ADDRESS_LOCAL = _W, "nsctl brokers", "set the address that clients call (RocketMQ: brokerIP1)"
     BROKER_ID_CONTESTED = _P, "nsctl history --cause REPLACED"
-    BROKER_LOST = _W, "nsctl history --since 1h"
+    BROKER_LOST = _W, "nsctl history --since 1h", "see its machine, its own log, and the log of its agent if it has one"
     BROKER_CAME_BACK = _I, "nsctl history --since 1h"
-    GROUP_WITHOUT_MASTER = _P, "nsctl cluster"
+    GROUP_WITHOUT_MASTER = _P, "nsctl cluster", "start the master, or promote a slave"
     GROUP_NAME_TWICE = _W, "nsctl cluster"
-    REGISTRATIONS_REFUSED = _P, "nsctl status -o json"
-    TOPICS_SKIPPED = _W, "nsctl status -o json"
+    REGISTRATIONS_REFUSED = _P, "nsctl status -o json", "see the broker and the reason in its log"
+    TOPICS_SKIPPED = _W, "nsctl status -o json", "see the broker and the reason in its log"
     TOPICS_NOT_WRITABLE = _P, "nsctl explain TOPIC"
-    TOPICS_DRAINED = _W, "nsctl intents"
-    INTENT_IN_FORCE = _I, "nsctl intents"
+    TOPICS_DRAINED = _W, "nsctl intents", "restore a broker, or stop the producers of these topics"
+    INTENT_IN_FORCE = _I, "nsctl intents", "`nsctl intents` lists all"
     INTENT_FORGOTTEN = _W, "nsctl intents"
-    NOT_ALLOWED = _I, "nsctl intents"
-    VERSIONS_DIFFER = _W, "nsctl status"
-    SAME_NAME_TWICE = _W, "nsctl status"
-    NAME_SERVERS_DISAGREE = _P, "nsctl diff"
+    NOT_ALLOWED = _I, "nsctl intents", "show a certificate or token that may administer"
+    VERSIONS_DIFFER = _W, "nsctl status", "finish the upgrade"
+    SAME_NAME_TWICE = _W, "nsctl status", "give each a --name of its own"
+    NAME_SERVERS_DISAGREE = _P, "nsctl diff", "`nsctl diff` says which"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,8 +80,8 @@ class Finding:
 
     code: Code
     what: str
-    do: str
-    """What to do about it."""
+    remedy: str = ""
+    """What to do about it; empty for the remedy that the code has."""
     more: str = ""
     """A command that shows more; empty for the one that the code has."""
     subject: object = None
@@ -89,9 +90,9 @@ class Finding:
     """The name servers that say it; empty if it is about all together."""
 
     @property
-    def order(self) -> tuple[int, str, str]:
-        """The worst first."""
-        return self.code.severity, self.code.name, self.what
+    def do(self) -> str:
+        """What to do about it."""
+        return self.remedy or self.code.remedy
 
     def row(self) -> dict[str, object]:
         """As programs get it."""
@@ -117,7 +118,7 @@ def merged(found: Iterable[tuple[str, Finding]]) -> list[Finding]:
         fact = (one.code, re.sub(r"[0-9.:]+Z", "", one.what) if one.subject is None else one.subject)
         known = by_fact.setdefault(fact, one)
         by_fact[fact] = replace(known, at=(*known.at, name) if name else known.at)
-    return sorted(by_fact.values(), key=lambda finding: finding.order)
+    return sorted(by_fact.values(), key=lambda one: (one.code.severity, one.code.name, one.what))
 
 
 def first_few(items: Sequence[str], most: int = 5) -> str:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
-from namesrv_api.v1 import admin_service_pb2, route_data_pb2
+from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
-from nsctl.output import PERMISSIONS, iso, row
+from nsctl.output import PERMISSIONS, iso
 
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
@@ -30,6 +31,10 @@ class GroupKey(NamedTuple):
 
     cluster: str
     broker: str
+
+    def matches(self, group: tuple[str, str]) -> bool:
+        """Whether it is that group. One with an empty cluster stands for the groups of its name in all clusters."""
+        return self.broker == group[1] and self.cluster in ("", group[0])
 
 
 def group_of(message: Any) -> GroupKey:
@@ -63,36 +68,14 @@ class Reported(NamedTuple):
         return f"version {self.version}, content {self.digest.hex()[:8]}"
 
 
-class IntentKey(NamedTuple):
-    """The subject of an intent."""
-
-    intent: str
-    """In words."""
-    cluster: str
-    """Empty: every cluster."""
-    broker: str
-    topic: str
-
-
-class QueuesKey(NamedTuple):
-    """A topic on a broker group: one row of a route."""
-
-    cluster: str
-    broker: str
-    topic: str
-
-
-class KvKey(NamedTuple):
-    """A key of the KV configuration."""
-
-    namespace: str
-    key: str
-
-
-class SettingKey(NamedTuple):
-    """A setting that can be changed over the wire."""
-
-    setting: str
+FIELDS = {
+    "broker": BrokerKey._fields,
+    "intent": ("intent", "cluster", "broker", "topic"),
+    "kv": ("namespace", "key"),
+    "setting": ("setting",),
+    "topic": ("cluster", "broker", "topic"),
+}
+"""What is compared between name servers, by kind: the names of the parts of its keys, which are tuples."""
 
 
 class Clock(NamedTuple):
@@ -109,6 +92,10 @@ class Clock(NamedTuple):
     def skew(self) -> float:
         """The smallest possible distance of the two clocks, in seconds."""
         return max(self.began - self.theirs, self.theirs - self.ended)
+
+    def millis_before(self, seconds: float) -> int:
+        """So many seconds ago by the name server's clock, which may say any time, as a request may have it."""
+        return min(max(0, int((self.theirs - seconds) * 1000)), 2**63 - 1)
 
 
 # The tables of a name server.
@@ -154,23 +141,12 @@ def tables(server: NamesrvClient, *wanted: Any) -> Tables:
     return Tables(Clock(began, theirs, ended), dict(sorted(lives.items())), groups, routes)
 
 
-def live_brokers(server: NamesrvClient) -> list[route_data_pb2.BrokerLiveInfo]:
-    """Reads the live brokers of a name server, by cluster, name and id."""
-    return list(tables(server, LIVES).lives.values())
-
-
-def digests(server: NamesrvClient) -> dict[BrokerKey, Reported]:
-    """Reads what brokers report, in short, by broker."""
-    pages = server.pages(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000))
-    return {broker_of(one): Reported(one.data_version.counter, one.digest) for page in pages for one in page.brokers}
-
-
 # What operators made of a name server, and its journal.
 
 INTENT_WORDS: Mapping[int, str] = {
-    admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM: "drain",
-    admin_service_pb2.Intent.KIND_ADD_WRITE_PERM: "write permission given",
-    admin_service_pb2.Intent.KIND_TOPIC_HOLD: "topic hold",
+    admin.Intent.KIND_WIPE_WRITE_PERM: "drain",
+    admin.Intent.KIND_ADD_WRITE_PERM: "write permission given",
+    admin.Intent.KIND_TOPIC_HOLD: "topic hold",
 }
 """Kinds of intent in words for people."""
 
@@ -180,40 +156,26 @@ def caller_of(caller: str) -> str:
     return re.sub(r"\Aipv[46]:(.+):[0-9]+\Z", r"\1", caller)
 
 
-def all_intents(server: NamesrvClient) -> list[admin_service_pb2.Intent]:
+def all_intents(server: NamesrvClient) -> list[admin.Intent]:
     """Reads the intents in force at a name server, oldest first."""
-    pages = server.pages(server.admin.ListIntents, admin_service_pb2.ListIntentsRequest(page_size=1_000))
-    return [one for page in pages for one in page.intents]
+    return list(server.items(server.admin.ListIntents, admin.ListIntentsRequest(page_size=1_000), "intents"))
 
 
-def drains(intents: Iterable[admin_service_pb2.Intent]) -> dict[GroupKey, admin_service_pb2.Intent]:
+def drains(intents: Iterable[admin.Intent]) -> dict[GroupKey, admin.Intent]:
     """The drains among intents that are in force, by group."""
-    return {group_of(one): one for one in intents if one.kind == admin_service_pb2.Intent.KIND_WIPE_WRITE_PERM}
+    return {group_of(one): one for one in intents if one.kind == admin.Intent.KIND_WIPE_WRITE_PERM}
 
 
-def kv_configs(server: NamesrvClient, namespace: str) -> list[admin_service_pb2.KvConfig]:
+def kv_configs(server: NamesrvClient, namespace: str) -> list[admin.KvConfig]:
     """Reads the keys of a namespace with their values; without one, the namespaces."""
-    pages = server.pages(server.admin.ListKvConfigs, admin_service_pb2.ListKvConfigsRequest(namespace=namespace))
-    return [one for page in pages for one in page.kv_configs]
+    request = admin.ListKvConfigsRequest(namespace=namespace)
+    return list(server.items(server.admin.ListKvConfigs, request, "kv_configs"))
 
 
-def kv_config(server: NamesrvClient) -> dict[KvKey, str]:
+def kv_config(server: NamesrvClient) -> dict[tuple[str, str], str]:
     """Reads the whole KV configuration of a name server."""
     spaces = [one.namespace for one in kv_configs(server, "")]
-    return {KvKey(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
-
-
-def entries(
-    server: NamesrvClient, request: admin_service_pb2.ListAuditEntriesRequest
-) -> Iterator[admin_service_pb2.AuditEntry]:
-    """Reads entries of the journal of a name server, newest first."""
-    for page in server.pages(server.admin.ListAuditEntries, request):
-        yield from page.entries
-
-
-def reason_of(entry: admin_service_pb2.AuditEntry) -> str:
-    """Why brokers left, as alerts and metrics name it; empty if none did."""
-    return str(row(entry).get("removal_reason", ""))
+    return {(one.namespace, one.key): one.value for space in spaces for one in kv_configs(server, space)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,25 +186,21 @@ class Held:
     tables: Tables
     diagnostics: diagnostics_service_pb2.GetDiagnosticsResponse | None = None
     digests: Mapping[BrokerKey, Reported] | None = None
-    intents: Sequence[admin_service_pb2.Intent] | None = None
+    intents: Sequence[admin.Intent] | None = None
     """None if the name server does not let the caller read them; so are the ones below."""
-    kv: Mapping[KvKey, str] | None = None
-    settings: Mapping[SettingKey, str] | None = None
-    entries: Sequence[admin_service_pb2.AuditEntry] | None = None
+    kv: Mapping[tuple[str, str], str] | None = None
+    """Values in short."""
+    settings: Mapping[tuple[str], str] | None = None
+    """Settings that can be changed over the wire."""
+    entries: Sequence[admin.AuditEntry] | None = None
     """The newest first, from the journal."""
     refusal: str = ""
     """The reason for which the name server hides something; empty if it hides nothing."""
 
-    def compared(self) -> dict[str, Mapping[Any, object] | None]:
-        """What must be the same at all name servers of a fleet, by kind."""
-        return {
-            "broker": self.digests,
-            "intent": None
-            if self.intents is None
-            else {intent_key(one): until(one, "in force") for one in self.intents},
-            "kv": None if self.kv is None else {key: shown_value(value) for key, value in self.kv.items()},
-            "setting": self.settings,
-        }
+    @property
+    def ends(self) -> Mapping[tuple[str, ...], str] | None:
+        """The ends of intents in words."""
+        return None if self.intents is None else {intent_key(one): until(one, "in force") for one in self.intents}
 
 
 def read(
@@ -280,19 +238,22 @@ def read(
         same = known.tables._replace(clock=fresh.clock, lives=fresh.lives)
         return replace(known, status=status, tables=same, diagnostics=diagnostics)
     found = tables(server, *wanted)
-    from_millis = None if journal_seconds is None else int((found.clock.theirs - journal_seconds) * 1000)
-    request = admin_service_pb2.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
-    about_settings = admin_service_pb2.GetNamesrvConfigRequest()
+    from_millis = None if journal_seconds is None else found.clock.millis_before(journal_seconds)
+    request = admin.ListAuditEntriesRequest(from_millis=from_millis, page_size=min(500, most_entries))
+    brokers = server.items(server.route.GetRouteDigest, pb.GetRouteDigestRequest(page_size=2_000), "brokers")
+    about_settings = admin.GetNamesrvConfigRequest()
     settings = unless_refused(lambda: server.admin.GetNamesrvConfig(about_settings).entries)
     return Held(
         status,
         found,
         diagnostics,
-        digests(server),
+        {broker_of(one): Reported(one.data_version.counter, one.digest) for one in brokers},
         unless_refused(lambda: all_intents(server)),
-        unless_refused(lambda: kv_config(server)),
-        None if settings is None else {SettingKey(one.key): one.value for one in settings if one.updatable},
-        unless_refused(lambda: list(islice(entries(server, request), most_entries))),
+        unless_refused(lambda: {key: shown_value(value) for key, value in kv_config(server).items()}),
+        None if settings is None else {(one.key,): one.value for one in settings if one.updatable},
+        unless_refused(
+            lambda: list(islice(server.items(server.admin.ListAuditEntries, request, "entries"), most_entries))
+        ),
         refusals[0] if refusals else "",
     )
 
@@ -305,12 +266,13 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
 # What is not the same everywhere.
 
 
-def intent_key(intent: admin_service_pb2.Intent) -> IntentKey:
+def intent_key(intent: admin.Intent) -> tuple[str, str, str, str]:
+    """The subject of an intent: its kind in words, a cluster (empty for every cluster), a broker and a topic."""
     kind = INTENT_WORDS.get(intent.kind, f"intent {intent.kind}")
-    return IntentKey(kind, intent.cluster_name, intent.broker_name, intent.topic)
+    return kind, intent.cluster_name, intent.broker_name, intent.topic
 
 
-def until(intent: admin_service_pb2.Intent, endless: str) -> str:
+def until(intent: admin.Intent, endless: str) -> str:
     """When an intent ends, in words; those given for one without an end."""
     return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
 
@@ -323,21 +285,23 @@ def shown_value(value: str) -> str:
     return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
 
 
-def queues(topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False) -> dict[QueuesKey, str]:
+def queues(
+    topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False
+) -> dict[tuple[str, str, str], str]:
     """The rows of a route: permission, read queues and write queues of each group.
 
     Args:
         as_reported: Whether permissions are those that brokers report, and not those that readers get.
     """
-    found: dict[QueuesKey, str] = {}
+    found: dict[tuple[str, str, str], str] = {}
     for one in told:
         perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
         said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
-        found[QueuesKey(one.cluster_name, one.broker_name, topic)] = said
+        found[one.cluster_name, one.broker_name, topic] = said
     return found
 
 
-def rows_of(held: Tables) -> dict[QueuesKey, str]:
+def rows_of(held: Tables) -> dict[tuple[str, str, str], str]:
     """The rows of all routes."""
     return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
 
@@ -370,9 +334,8 @@ def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]
 
 def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
     """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
-    compared = [None if one is None else one.compared() for one in found]
-    kinds = dict.fromkeys(kind for one in compared if one is not None for kind in one)
-    told = {kind: differences([None if one is None else one[kind] for one in compared]) for kind in kinds}
+    kinds = {"broker": "digests", "intent": "ends", "kv": "kv", "setting": "settings"}
+    told = {kind: differences([getattr(one, name, None) for one in found]) for kind, name in kinds.items()}
     return {kind: differing for kind, differing in told.items() if differing}
 
 

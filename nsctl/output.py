@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,18 +13,11 @@ import typer
 from google.protobuf.message import Message
 from namesrv_api.v1 import route_data_pb2
 from rich import box
-from rich.highlighter import JSONHighlighter
 from rich.table import Table
-from rich.text import Text
 
-from namesrv_common.printable import printable_json
-from namesrv_common.process.terminal import TableConsole
 from namesrv_common.topic_names import shown_labels
 
 # Output of a command: a table for people, JSON for programs.
-
-WIDTH_WITHOUT_TERMINAL = 1_000_000
-"""Columns of a table that goes to a file or a pipe: each row is one line, so that other programs find whole names."""
 
 PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
 """As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
@@ -43,25 +35,6 @@ class Format(StrEnum):
 
     TABLE = "table"
     JSON = "json"
-
-
-def show(rows: Sequence[Row], columns: Sequence[str], form: Format, title: str = "") -> None:
-    """Shows rows.
-
-    Args:
-        rows: Values by name. Programs get all of them, with their types.
-        columns: Names of the values that people see, in this order; or ``title=path`` of a value within others.
-        title: A line above a table.
-    """
-    out = TableConsole()
-    if not out.is_terminal:
-        out = TableConsole(width=WIDTH_WITHOUT_TERMINAL)
-    if form is Format.JSON:
-        text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
-        JSONHighlighter().highlight(text)
-        out.print(text, soft_wrap=True)
-    else:
-        out.print(table(rows, columns, title))
 
 
 def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table:

@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import grpc
 import typer
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
+from rich.highlighter import JSONHighlighter
+from rich.text import Text
 from typer.core import TyperCommand
 
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
 from namesrv_common.client.namesrv_client import Client, NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, hint_on
-from namesrv_common.printable import print_error
+from namesrv_common.printable import print_error, printable_json
+from namesrv_common.process.terminal import TableConsole
 from namesrv_common.tls.certificates import CertificateError, read_authorities
 from nsctl.contexts import TLS_KEYS, ContextError, client_files, expanded, name_servers, parsed
 from nsctl.findings import Code, Finding
-from nsctl.output import Format, Row, row, show
+from nsctl.output import Format, Row, row, table
 from nsctl.rocketmq import RocketmqClient, RocketmqError
 
 # Exit codes of the commands.
@@ -42,6 +45,10 @@ UNREACHABLE = 4
 """A name server or agent did not answer. The answers of the others are shown."""
 WARNED = 5
 """``doctor`` found a warning and no problem: cron may tell the two apart. ``backup save`` could not write an intent."""
+
+
+class Ended(Exception):
+    """What ends a command: a line for people, and the exit code."""
 
 
 # The name servers or agents of a command: asked one after the other until one answers, or all at once.
@@ -61,11 +68,10 @@ class AgentClient(Client):
         self.agent = BrokerAgentServiceStub(self.channel)
 
 
-class Fleet(Generic[ClientT]):
+class Fleet(tuple[ClientT, ...]):
     """The name servers, or agents, that a command is about."""
 
-    def __init__(self, clients: Iterable[ClientT]) -> None:
-        self.all = tuple(clients)
+    __slots__ = ()
 
     def first(self, ask: Callable[[ClientT], AnswerT]) -> AnswerT:
         """The answer of the first one that gives one.
@@ -73,7 +79,7 @@ class Fleet(Generic[ClientT]):
         Raises:
             CallError: One of them refused the call, or none could be reached. Then it is the last error.
         """
-        *others, last = self.all
+        *others, last = self
         for server in others:
             try:
                 return ask(server)
@@ -82,24 +88,24 @@ class Fleet(Generic[ClientT]):
                     raise
         return ask(last)
 
-    def each(self, ask: Callable[[ClientT], AnswerT]) -> list[tuple[Endpoint, AnswerT | CallError]]:
-        """Every one's answer or failure, asked at the same time, in the order they were named."""
-
-        def answer(server: ClientT) -> tuple[Endpoint, AnswerT | CallError]:
-            try:
-                return server.endpoint, ask(server)
-            except CallError as error:
-                return server.endpoint, error
-
-        with ThreadPoolExecutor(len(self.all) or 1) as pool:
-            return list(pool.map(answer, self.all))
+    def each(self, ask: Callable[[ClientT], AnswerT]) -> tuple[dict[Endpoint, AnswerT], dict[Endpoint, CallError]]:
+        """Asks all at the same time. Returns the answers, and the errors of the others, in the order of the fleet."""
+        answers: dict[Endpoint, AnswerT] = {}
+        errors: dict[Endpoint, CallError] = {}
+        with ThreadPoolExecutor(len(self) or 1) as pool:
+            for server, answer in [(server, pool.submit(ask, server)) for server in self]:
+                try:
+                    answers[server.endpoint] = answer.result()
+                except CallError as error:
+                    errors[server.endpoint] = error
+        return answers, errors
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         """Closes all connections."""
-        for server in self.all:
+        for server in self:
             server.close()
 
 
@@ -126,8 +132,7 @@ def check_silence(error: CallError, timeout_seconds: float) -> Finding:
         do = "see whether its process hangs, or the network drops packets"
         return Finding(Code.UNREACHABLE, f"did not answer within {timeout_seconds:g} s", do)
     if told.code is not grpc.StatusCode.UNAVAILABLE or told.reason:
-        do = "the server runs: look for the error in its log before you restart it"
-        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}", do)
+        return Finding(Code.SERVER_ERROR, f"it answers with an error: {told}")
     what, _, do = hint_on(told.message).partition(": ")
     if "certificate" not in what and _speaks_rocketmq(error.endpoint, timeout_seconds):
         what = "it speaks RocketMQ's protocol: this is the port of brokers and clients"
@@ -149,6 +154,8 @@ def _speaks_rocketmq(endpoint: Endpoint, timeout_seconds: float) -> bool:
 # One run of a command: which name servers, how its answer is shown, and what its exit code will be.
 
 PROGRAM = "nsctl"
+WIDTH_WITHOUT_TERMINAL = 1_000_000
+"""Columns of a table that goes to a file or a pipe: each row is one line, so that other programs find whole names."""
 DEFAULT_TIMEOUT_SECONDS = 5.0
 """Time for one call to one name server (RocketMQ's mqadmin: timeoutMillis 5000)."""
 
@@ -197,8 +204,22 @@ class Session(typer.Context):
         return RocketmqClient(endpoint, self.timeout_seconds, context)
 
     def show(self, rows: Sequence[Row], columns: Sequence[str], title: str = "") -> None:
-        """Shows rows as the user wants them."""
-        show(rows, columns, self.form, title)
+        """Shows rows as the user wants them.
+
+        Args:
+            rows: Values by name. Programs get all of them, with their types.
+            columns: Names of the values that people see, in this order; or ``title=path`` of a value within others.
+            title: A line above a table.
+        """
+        out = TableConsole()
+        if not out.is_terminal:
+            out = TableConsole(width=WIDTH_WITHOUT_TERMINAL)
+        if self.form is Format.JSON:
+            text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
+            JSONHighlighter().highlight(text)
+            out.print(text, soft_wrap=True)
+        else:
+            out.print(table(rows, columns, title))
 
     def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]]) -> None:
         """Shows rows of several kinds, each with its columns: a table of each kind that has some, or one list."""
@@ -229,19 +250,16 @@ class Session(typer.Context):
             exit_code = REFUSED if found.code is Code.SERVER_ERROR else UNREACHABLE
             self.note(f"{error.endpoint}: {found.what}: {found.do}", exit_code)
 
-    def answered(self, answers: Iterable[tuple[Endpoint, AnswerT | CallError]]) -> dict[str, AnswerT]:
-        """The answers by endpoint. Reports the name servers or agents that failed."""
-        found: dict[str, AnswerT] = {}
-        for endpoint, answer in answers:
-            if isinstance(answer, CallError):
-                self.failed(answer)
-            else:
-                found[str(endpoint)] = answer
-        return found
+    def asked(self, fleet: Fleet[ClientT], ask: Callable[[ClientT], AnswerT]) -> dict[str, AnswerT]:
+        """Asks name servers or agents; the answers by endpoint. Reports those that failed."""
+        answers, errors = fleet.each(ask)
+        for error in errors.values():
+            self.failed(error)
+        return {str(endpoint): answer for endpoint, answer in answers.items()}
 
     def each(self, ask: Callable[[NamesrvClient], AnswerT]) -> dict[str, AnswerT]:
         """Asks all name servers; the answers by endpoint. Reports those that failed."""
-        return self.answered(self.servers.each(ask))
+        return self.asked(self.servers, ask)
 
     def rows(self, ask: Callable[[NamesrvClient], Iterable[Message]]) -> list[Row]:
         """Asks all name servers for messages; a row for each message. Reports those that failed."""
@@ -285,8 +303,7 @@ def _prepare(
     session.timeout_seconds, session.form, session.watch = timeout, output, watch
     asks_agents = isinstance(session.command, AgentAct)
     if asks_agents and namesrv_before is not None:
-        session.note("--namesrv is for name servers, and this command asks agents: name them as AGENT")
-        raise typer.Exit(USAGE)
+        raise ContextError("--namesrv is for name servers, and this command asks agents: name them as AGENT")
     namesrv, context = namesrv or namesrv_before, context or context_before
     flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
     files = client_files(flags, namesrv, context, os.environ)
@@ -311,35 +328,39 @@ def _of_agents(
     """Declares the options that a command about agents has instead: of its environment, they get no token."""
 
 
-def _options_of(declaration: Callable[..., None]) -> dict[str, Any]:
-    """The options of a function by name."""
-    app = typer.Typer(add_completion=False)
-    app.command()(declaration)
-    return {str(one.name): one for one in typer.main.get_command(app).params}
+def _options_of(*declarations: Callable[..., None], without: Container[str | None] = ()) -> dict[str, Any]:
+    """The options of functions by name; those of a later one win."""
+    options: dict[str, Any] = {}
+    for declaration in declarations:
+        app = typer.Typer(add_completion=False)
+        app.command()(declaration)
+        options |= {str(one.name): one for one in typer.main.get_command(app).params if one.name not in without}
+    return options
 
 
 class Act(TyperCommand):
     """A command about name servers. The options of every command follow its own."""
 
     context_class = Session
-    shared: ClassVar[Mapping[str, Any]] = _options_of(_prepare)
-    omitted: ClassVar[AbstractSet[str]] = {"watch"}
-    """Options that it does not have. ``--watch`` is only for commands that change nothing."""
+    shared: ClassVar[Mapping[str, Any]] = _options_of(_prepare, without={"watch"})
+    """``--watch`` is only for commands that change nothing."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params += [one for name, one in self.shared.items() if name not in self.omitted]
+        self.params += self.shared.values()
 
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
         try:
-            _prepare(session, **{name: session.params.pop(name) for name in self.shared if name not in self.omitted})
+            _prepare(session, **{name: session.params.pop(name) for name in self.shared})
             while True:
                 try:
                     super().invoke(session)
                 except CallError as error:
                     session.failed(error)
+                except Ended as end:
+                    session.note(*end.args)
                 if session.watch is None:
                     break
                 try:
@@ -355,23 +376,22 @@ class Act(TyperCommand):
 class Show(Act):
     """A command that changes nothing, so that it can be repeated."""
 
-    omitted: ClassVar[AbstractSet[str]] = frozenset()
+    shared = _options_of(_prepare)
 
 
 class Serve(Act):
     """A command that shows nothing itself."""
 
-    omitted: ClassVar[AbstractSet[str]] = {"watch", "output", "timeout"}
+    shared = _options_of(_prepare, without={"watch", "output", "timeout"})
 
 
 class AgentAct(Act):
     """A command about agents, which are among its own arguments."""
 
-    shared: ClassVar[Mapping[str, Any]] = {**Act.shared, **_options_of(_of_agents)}
-    omitted: ClassVar[AbstractSet[str]] = {"namesrv", "watch"}
+    shared = _options_of(_prepare, _of_agents, without={"namesrv", "watch"})
 
 
 class AgentShow(AgentAct):
     """A command about agents that changes nothing."""
 
-    omitted: ClassVar[AbstractSet[str]] = {"namesrv"}
+    shared = _options_of(_prepare, _of_agents, without={"namesrv"})

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 from urllib.parse import unquote
 
 from broker_agent_api.v1 import client_service_pb2 as pb
@@ -15,11 +15,9 @@ from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 
 from broker_agent.clients import limits
-from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.groups import ClientChannelInfo, ConsumerGroupInfo
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.managers import ClientChannelInfo, ClientManagers, ConsumerGroupInfo, StreamChannel
 from broker_agent.errors import Reason, checked
-from broker_agent.listener import Callers, LoopListener
+from broker_agent.listener import ANYONE, Callers, LoopListener
 from broker_agent.registration import BrokerState
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import FieldProblems, Refused, invalid_field, limit_exceeded
@@ -230,7 +228,7 @@ class ClientServer(LoopListener):
     """Serves ClientService and its health, and removes silent clients. A channel costs no thread."""
 
     def __init__(
-        self, listen: Endpoint, managers: ClientManagers, broker: Callable[[], BrokerState], **callers: Unpack[Callers]
+        self, listen: Endpoint, managers: ClientManagers, broker: Callable[[], BrokerState], callers: Callers = ANYONE
     ) -> None:
         """Takes the port; answers only once started. Raises StartError. The event loop calls ``broker``."""
         self._managers = managers
@@ -238,12 +236,11 @@ class ClientServer(LoopListener):
             "listen",
             listen,
             [(SERVICE, ClientServicer(managers, broker))],
-            thread="broker-agent-clients",
             max_connections=limits.MAX_CONNECTIONS,
             max_pending_requests=limits.MAX_PENDING_REQUESTS,
             keepalive_seconds=limits.KEEPALIVE_SECONDS,
             most_health_calls=limits.MAX_HEALTH_CALLS,
-            **callers,
+            callers=callers,
         )
         self._health.set(SERVICE.full_name, health_pb2.HealthCheckResponse.SERVING)
 

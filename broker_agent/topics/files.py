@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import shutil
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -21,19 +25,28 @@ from broker_agent.topics.topics_json import (
     decode_topics,
     encode_topics,
     load_file,
-    load_topic_config_table,
-    log_skipped_mappings,
-    log_skipped_topics,
     mappings_path,
 )
 from namesrv_common.errors import Refused, not_durable
 from namesrv_common.files import disk
-from namesrv_common.files.regular_files import replace_durably
 from namesrv_common.files.watched_file import WatchedFile
-
-# The file that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
+from namesrv_common.topic_names import MAX_NAME_LENGTH
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+LOGGED_TOPICS = 20
+"""Most skipped topics that are named in the log."""
+
+
+def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
+    """Logs which topics a table lacks because they break a rule."""
+    if skipped := table.unknown.skipped_topics:
+        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
+        problem = table.unknown.problem
+        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names, problem=problem)
+
+
+# The file that the agent owns: in RocketMQ's format, written as a whole and durably, with a copy.
 
 
 def signature_of(path: Path) -> tuple[int, ...] | None:
@@ -147,12 +160,66 @@ class TopicsFile:
 
 
 def replace_keeping_copy(file: Path, content: bytes) -> None:
-    """Replaces the file as a whole and durably; the old content becomes ``.bak``. Raises OSError: it is as it was."""
-    replace_durably(file, content, copy=copy_of(file))
+    """Replaces the file so that it holds the old content or the new one, whatever happens. The old becomes ``.bak``.
+
+    Its folder exists. The new file gets the permissions of the old one. Raises OSError: the file is as it was.
+    """
+    temporary, copy = file.with_name(f"{file.name}.tmp"), copy_of(file)
+    with disk.open_new(temporary) as stream:
+        disk.write(stream, content)
+        stream.flush()
+        seal = f"{hashlib.sha256(content).hexdigest()} {os.fstat(stream.fileno()).st_mtime_ns}"
+        with suppress(OSError, AttributeError):  # no such attributes on this file system, or on this operating system
+            os.setxattr(stream.fileno(), ATTRIBUTE, seal.encode())
+        disk.sync(stream)
+    if file.exists():
+        shutil.copymode(file, temporary)
+        second_name = copy.with_name(f"{copy.name}.tmp")
+        disk.remove(second_name)
+        try:
+            disk.link(file, second_name)  # a second name costs nothing, and the file is never missing
+        except OSError:  # a file system without hard links
+            shutil.copy2(file, second_name)
+        disk.rename(second_name, copy)
+    disk.rename(temporary, file)
+    try:
+        disk.sync_folder_of(file)
+    except OSError:
+        with suppress(OSError):  # without a copy there was nothing before
+            disk.rename(copy, file)
+        raise
+
+
+# A checksum that the file carries as an extended attribute. It tells damage by a disk from edits by people.
+#
+# The file's format, which is RocketMQ's, cannot contain it. The attribute also has the time of the last modification.
+# The checksum of a file that was edited, restored from a backup or written by a broker therefore does not count. Such a
+# file, and one on a disk without extended attributes, is used as it is. Bits that flip on a disk change no time.
+
+ATTRIBUTE = "user.namesrv.sha256"
+
+
+def load_topic_config_table(path: Path) -> TopicConfigTable:
+    """Reads the agent's own file or its copy. Raises UnreadableTopics, or BrokenTopics, also if it is damaged."""
+
+    def decode(content: bytes) -> TopicConfigTable:
+        if _is_damaged(path, content):
+            raise BrokenTopics("does not match its checksum")
+        return decode_topics(content)
+
+    return load_file(path, decode)
+
+
+def _is_damaged(file: Path, content: bytes) -> bool:
+    """Whether a file has a checksum that counts, and the content that was read does not match it."""
+    try:
+        digest, _, modified = os.getxattr(file, ATTRIBUTE).decode(errors="replace").partition(" ")
+        return modified == str(file.stat().st_mtime_ns) and digest != hashlib.sha256(content).hexdigest()
+    except (OSError, AttributeError):
+        return False
 
 
 # The files of a broker that the agent follows: it reads them whenever they change, and never writes them.
-
 
 BROKEN_SECONDS = 3.0
 """How long a file may be broken or missing before that is a fault: the broker may be writing it."""
@@ -255,7 +322,10 @@ class FollowedTopics:
             log_skipped_topics(self._path, table)
         if mapped.skipped != self._skipped_mappings:
             self._skipped_mappings = mapped.skipped
-            log_skipped_mappings(mappings_path(self._path), mapped)
+            if mapped.skipped:
+                file, count, problem = str(mappings_path(self._path)), len(mapped.skipped), mapped.problem
+                names = [name[:MAX_NAME_LENGTH] for name in sorted(mapped.skipped)[:LOGGED_TOPICS]]
+                _log.warning("mappings_skipped", file=file, count=count, topics=names, problem=problem)
         return mapped.put_into(table)
 
 

@@ -11,8 +11,9 @@ import structlog
 from broker_agent.errors import Reason, topic_not_found, topics_followed
 from broker_agent.timing import PeriodicThread, Timing
 from broker_agent.topics.files import FollowedTopics, TopicsFile
-from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable, is_system_topic
+from broker_agent.topics.table import MAX_TOPICS, DataVersion, TopicConfig, TopicConfigTable
 from namesrv_common.errors import Refused, limit_exceeded
+from namesrv_common.topic_names import is_system_name
 
 LOOK_SECONDS = 0.1
 """Time between two looks at a followed file: below the time for which changes are gathered before registration."""
@@ -193,7 +194,7 @@ class TopicConfigManager:
     def _check_changeable(self, name: str) -> None:
         if self._file is None:
             raise topics_followed()
-        if is_system_topic(name, self._built_in):
+        if name in self._built_in or is_system_name(name):
             text = f"topic {name!r} is a system topic: it is not changed or deleted by call"
             raise Refused(Reason.SYSTEM_TOPIC, text, topic=name)
 

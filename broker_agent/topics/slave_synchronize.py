@@ -58,14 +58,14 @@ class MasterAgent:
         """The messages of the master's table. Raises CopyFailed."""
         try:
             answers = self._stub.ListTopics(request, timeout=COPY_SECONDS)
+            try:
+                yield from answers
+            finally:
+                answers.cancel()  # type: ignore[no-untyped-call]
         except ValueError as error:  # gRPC's way to say that the channel has been closed
             raise CopyFailed(str(error)) from error
-        try:
-            yield from answers
         except grpc.RpcError as error:
             raise CopyFailed(str(RichError.of(error))) from error
-        finally:
-            answers.cancel()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         self._channel.close()
@@ -109,11 +109,14 @@ class SlaveSynchronize(PeriodicThread):
             Refused: The copy could not be made durable.
         """
         endpoint = self._master()
-        connection = self._connection_to(endpoint)
-        if endpoint is None or connection is None:
+        if endpoint != self._connected_to:
+            self._disconnect()
+            self._failures, self._connected_to = 0, endpoint
+            self._connection = None if endpoint is None else self._connect(endpoint)
+        if self._connection is None:
             return False
         own = self._manager.table.data_version
-        copied = _read_table(connection, own, ResponseBudget("the master's table", TABLE_LIMITS))
+        copied = _read_table(self._connection, own, ResponseBudget("the master's table", TABLE_LIMITS))
         if copied is None or self._master() != endpoint:  # it has become master itself, or got another one
             return False
         topics, version = copied
@@ -133,14 +136,6 @@ class SlaveSynchronize(PeriodicThread):
             _log.info("topics_copied_again", master=str(self._connected_to))
         self._failures = 0
         return self._timing.jittered(PERIOD_SECONDS)
-
-    def _connection_to(self, endpoint: Endpoint | None) -> MasterAgent | None:
-        if endpoint != self._connected_to:
-            self._disconnect()
-            self._failures = 0
-            self._connected_to = endpoint
-            self._connection = self._connect(endpoint) if endpoint is not None else None
-        return self._connection
 
     def _disconnect(self) -> None:
         if self._connection is not None:

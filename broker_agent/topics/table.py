@@ -8,7 +8,7 @@ from typing import Any
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv_common.topic_names import AUTO_CREATE_TOPIC, SYNC_MEMBER_TOPIC_PREFIX, is_system_name
+from namesrv_common.topic_names import AUTO_CREATE_TOPIC, SYNC_MEMBER_TOPIC_PREFIX
 
 MAX_TOPICS = 200_000
 """Most topics of a broker: what a name server takes in one registration."""
@@ -165,11 +165,6 @@ def built_in_topics(cluster: str, broker_name: str) -> tuple[TopicConfig, ...]:
     ]
     by_name = {topic.topic_name: topic for topic in topics}
     return tuple(by_name.values())  # a broker named like its cluster has one topic for both
-
-
-def is_system_topic(name: str, built_in: frozenset[str]) -> bool:
-    """Whether a topic is the broker's own, which no call may change (RocketMQ: TopicValidator.isSystemTopic)."""
-    return name in built_in or is_system_name(name)
 
 
 def _topic(name: str, queues: int, perm: int = _READ_WRITE) -> TopicConfig:

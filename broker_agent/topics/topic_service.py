@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, replace
 from typing import Any
 
 from broker_agent_api.v1 import topic_config_service_pb2 as pb
@@ -13,7 +13,7 @@ from broker_agent.errors import Reason, checked, topic_not_found
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig
 from namesrv_common.errors import FieldProblems, Refused, invalid_field
-from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic
+from namesrv_common.topic_names import MAX_PERM, MAX_QUEUE_NUMS, check_topic, shown_name
 
 # Topics and their versions between the agent's records and the wire.
 
@@ -74,23 +74,17 @@ def topic_message(topic: TopicConfig) -> pb.TopicConfig:
 
 
 def version_message(version: DataVersion) -> route_data_pb2.DataVersion:
-    return route_data_pb2.DataVersion(
-        timestamp_millis=version.timestamp_millis, counter=version.counter, state_version=version.state_version
-    )
+    return route_data_pb2.DataVersion(**asdict(version))
 
 
 def version_of(message: route_data_pb2.DataVersion) -> DataVersion:
-    return DataVersion(
-        timestamp_millis=message.timestamp_millis,
-        counter=message.counter,
-        state_version=message.state_version if message.HasField("state_version") else None,
-    )
+    state_version = message.state_version if message.HasField("state_version") else None
+    return DataVersion(message.timestamp_millis, message.counter, state_version)
 
 
 # Attributes that a topic can have, and their changes (RocketMQ 5: TopicAttributes, AttributeUtil).
 
 SET_FIELD, DELETE_FIELD = "set_attributes", "delete_attributes"
-_SHOWN_CHARACTERS = 40
 ATTRIBUTES: Mapping[str, frozenset[str]] = {
     "queue.type": frozenset({"SimpleCQ", "BatchCQ"}),
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
@@ -117,21 +111,21 @@ def altered_attributes(
     """
     after = dict(current or {})
     for key, value in to_set.items():
-        values = _alterable(f"{SET_FIELD}[{_shown(key)}]", key, create=create)
+        values = _alterable(f"{SET_FIELD}[{shown_name(key)}]", key, create=create)
         if value not in values:
             rule = " or ".join(sorted(values))
-            raise invalid_field(f"{SET_FIELD}[{_shown(key)}]", f"is {_shown(value)}, must be {rule}")
+            raise invalid_field(f"{SET_FIELD}[{shown_name(key)}]", f"is {shown_name(value)}, must be {rule}")
         after[key] = value
     seen = set(to_set)
     for index, key in enumerate(to_delete):
         field = f"{DELETE_FIELD}[{index}]"
         if key in seen:
-            raise invalid_field(field, f"is {_shown(key)}, which the request names twice")
+            raise invalid_field(field, f"is {shown_name(key)}, which the request names twice")
         seen.add(key)
         if create:
-            raise invalid_field(field, f"is {_shown(key)}: a new topic has nothing to take away")
+            raise invalid_field(field, f"is {shown_name(key)}: a new topic has nothing to take away")
         if key not in after:
-            raise invalid_field(field, f"is {_shown(key)}, which the topic does not have")
+            raise invalid_field(field, f"is {shown_name(key)}, which the topic does not have")
         _alterable(field, key, create=create)
         del after[key]
     return after if after or current is not None else None
@@ -143,12 +137,8 @@ def _alterable(field: str, key: str, *, create: bool) -> frozenset[str]:
     if values is None:
         raise invalid_field(field, f"is no attribute of a topic; there are {', '.join(sorted(ATTRIBUTES))}")
     if not create and key not in CHANGEABLE:
-        raise invalid_field(field, f"is {_shown(key)}, which cannot change once the topic is there")
+        raise invalid_field(field, f"is {shown_name(key)}, which cannot change once the topic is there")
     return values
-
-
-def _shown(text: str) -> str:
-    return repr(text) if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]!r}..."
 
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TopicConfigService"]
@@ -212,28 +202,23 @@ class TopicConfigServicer:
         return pb.GetTopicResponse(topic_config=topic_message(topic), data_version=version_message(table.data_version))
 
     def ListTopics(self, request: pb.ListTopicsRequest, _context: object) -> Iterator[pb.ListTopicsResponse]:
-        """GET_ALL_TOPIC_CONFIG, 21."""
+        """GET_ALL_TOPIC_CONFIG, 21. The first message has the version, also if there are no topics."""
         table = self._manager.table
-        version = version_message(table.data_version)
+        version, count = version_message(table.data_version), len(table.topics)
         if request.HasField("unless_version") and version_of(request.unless_version) == table.data_version:
-            answer = pb.ListTopicsResponse(data_version=version, topic_count=len(table.topics), unchanged=True)
-            return iter((answer,))
-        return _chunks(version, table.topics)
+            yield pb.ListTopicsResponse(data_version=version, topic_count=count, unchanged=True)
+            return
+        chunk, room = pb.ListTopicsResponse(data_version=version, topic_count=count), MAX_CHUNK_BYTES
+        for topic in table.topics:
+            message = topic_message(topic)
+            room -= message.ByteSize()
+            if room < 0 and chunk.topic_configs:
+                yield chunk
+                chunk, room = pb.ListTopicsResponse(), MAX_CHUNK_BYTES - message.ByteSize()
+            chunk.topic_configs.append(message)
+        yield chunk
 
     def _check_master(self) -> None:
         if self._is_slave() and not self._manager.follows:  # a manager that follows a file has its own, better reason
             text = "this broker is a slave and copies its topics: change topics at the master"
             raise Refused(Reason.NOT_MASTER, text)
-
-
-def _chunks(version: route_data_pb2.DataVersion, topics: Sequence[TopicConfig]) -> Iterator[pb.ListTopicsResponse]:
-    """All topics in messages; the first one has the version, also if there are no topics."""
-    chunk, room = pb.ListTopicsResponse(data_version=version, topic_count=len(topics)), MAX_CHUNK_BYTES
-    for topic in topics:
-        message = topic_message(topic)
-        room -= message.ByteSize()
-        if room < 0 and chunk.topic_configs:
-            yield chunk
-            chunk, room = pb.ListTopicsResponse(), MAX_CHUNK_BYTES - message.ByteSize()
-        chunk.topic_configs.append(message)
-    yield chunk

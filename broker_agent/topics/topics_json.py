@@ -12,14 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-import structlog
 from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from namesrv_common.files.regular_files import is_damaged, read_at_most
+from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.topic_names import MAX_NAME_LENGTH, MAX_PERM, MAX_QUEUE_NUMS, check_name, check_topic
-
-_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 # Any JSON file of a broker: its values are checked, with errors that name file, field and rule.
 
@@ -37,12 +34,12 @@ class UnreadableTopics(BrokenTopics):
     """The file is there but may not be read: its content may be good."""
 
 
-def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool = False) -> ContentT:
-    """Reads a file and decodes it. Only the agent's own file is held to its checksum: a broker writes none.
+def load_file(path: Path, decode: Callable[[bytes], ContentT]) -> ContentT:
+    """Reads a file and decodes it.
 
     Raises:
-        UnreadableTopics: As for ``load_topic_config_table``.
-        BrokenTopics: Likewise.
+        UnreadableTopics: The file is there but may not be read.
+        BrokenTopics: It is missing, or ``decode`` refuses it; the message names file, topic, field, value and rule.
     """
     try:
         content = read_at_most(path, MAX_FILE_BYTES)
@@ -50,8 +47,6 @@ def load_file(path: Path, decode: Callable[[bytes], ContentT], *, is_ours: bool 
         raise BrokenTopics(f"{path}: {error.strerror}") from error
     except OSError as error:
         raise UnreadableTopics(f"{path}: {error.strerror}") from error
-    if is_ours and is_damaged(path, content):
-        raise BrokenTopics(f"{path}: does not match its checksum")
     try:
         return decode(content)
     except BrokenTopics as error:
@@ -148,51 +143,28 @@ def version_of(version: Mapping[str, Any]) -> DataVersion:
     try:
         timestamp = integer_of("timestamp", version.get("timestamp"), highest=INT64_MAX)
         counter = integer_of("counter", version.get("counter"), highest=INT64_MAX - 1)  # there is always a next one
-        if "stateVersion" not in version:
-            return DataVersion(timestamp, counter)
-        state_version = integer_of("stateVersion", version["stateVersion"], highest=MAX_STATE_VERSION)
-        return DataVersion(timestamp, counter, state_version)
+        state = version.get("stateVersion", 0)
+        state_version = integer_of("stateVersion", state, highest=MAX_STATE_VERSION)
+        return DataVersion(timestamp, counter, state_version if "stateVersion" in version else None)
     except ValueError as error:
         raise ValueError(f"dataVersion: {error}") from error
 
 
 # topics.json, decoded, and encoded byte for byte.
 
-LOGGED_TOPICS = 20
-"""Most skipped topics that are named in the log."""
 _ROOT_FIELDS = frozenset({"dataVersion", "topicConfigTable"})
 _VERSION_FIELDS = frozenset({"counter", "timestamp", "stateVersion"})
-
-
-def load_topic_config_table(path: Path) -> TopicConfigTable:
-    """Reads a topics.json.
-
-    JSON fields that are not known are kept: versions of RocketMQ differ in them.
-
-    Raises:
-        UnreadableTopics: The file is there but may not be read.
-        BrokenTopics: It is missing, damaged, empty, no JSON, or breaks a rule; the message names file, topic, field,
-            value and rule.
-    """
-    return load_file(path, decode_topics, is_ours=True)
 
 
 def decode_topics(content: bytes) -> TopicConfigTable:
     """Makes the table of the content of a topics.json. Topics that break a rule are among its unknown parts.
 
+    JSON fields that are not known are kept: versions of RocketMQ differ in them.
+
     Raises:
         BrokenTopics: It is not a topics.json.
     """
     return decoded(content, lambda text: _table(parsed(text)))
-
-
-def log_skipped_topics(path: Path, table: TopicConfigTable) -> None:
-    """Logs once which topics a table lacks because they break a rule."""
-    skipped = table.unknown.skipped_topics
-    if skipped:
-        names = [name[:MAX_NAME_LENGTH] for name in list(skipped)[:LOGGED_TOPICS]]
-        problem = table.unknown.problem
-        _log.warning("topics_skipped", file=str(path), count=len(skipped), topics=names, problem=problem)
 
 
 def _table(document: object) -> TopicConfigTable:
@@ -243,9 +215,7 @@ _NAMED_TOPIC_FIELDS = frozenset({"topicName", *_TOPIC_FIELDS})
 
 
 def _unknown(values: Mapping[str, Any], known: frozenset[str]) -> Mapping[str, Any] | None:
-    if values.keys() <= known:
-        return None
-    return {key: value for key, value in values.items() if key not in known}
+    return {key: value for key, value in values.items() if key not in known} or None
 
 
 def encode_topics(table: TopicConfigTable) -> bytes:
@@ -319,14 +289,6 @@ def mappings_path(topics: Path) -> Path:
 def decode_mappings(content: bytes) -> TopicQueueMappings:
     """The mappings in the content of a topicQueueMapping.json. Raises BrokenTopics if it is malformed."""
     return decoded(content, lambda text: _mappings(_lenient(text)))
-
-
-def log_skipped_mappings(path: Path, mappings: TopicQueueMappings) -> None:
-    """Logs which topics lack their mapping because that breaks a rule."""
-    if mappings.skipped:
-        names = [name[:MAX_NAME_LENGTH] for name in sorted(mappings.skipped)[:LOGGED_TOPICS]]
-        count, problem = len(mappings.skipped), mappings.problem
-        _log.warning("mappings_skipped", file=str(path), count=count, topics=names, problem=problem)
 
 
 def _lenient(text: str) -> object:

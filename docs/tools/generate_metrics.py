@@ -13,12 +13,14 @@ from unittest.mock import MagicMock
 
 import grpc
 import yaml
+from namesrv_api.v1.registration_service_pb2 import QueryDataVersionRequest
 from prometheus_client import Metric
 
-from broker_agent.observability import AgentMetrics
+from broker_agent.observability import AgentMetrics, NameServerCalls
 from docs.tools.generated_page import table, write_or_check
-from namesrv.metrics import NamesrvMetrics
-from namesrv_common.server.call_metrics import CallMetrics, ClientCallMetrics
+from namesrv.metrics import AnsweredCalls, NamesrvMetrics
+from namesrv.remoting.wire import RequestCode
+from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.metrics_http import metrics_registry
 
 ALERTS = Path(__file__).parents[2] / "deploy/monitoring/alerts.yaml"
@@ -36,12 +38,11 @@ SECTIONS = {
 def families() -> Iterator[Metric]:
     """The metrics of a name server and an agent, each once."""
     registry = metrics_registry()
-    CallMetrics(registry, lambda: {("", grpc.StatusCode.OK): (1, 1.0)})
-    ended = ClientCallMetrics(registry).of("")("", {}, streams=False)
-    assert ended is not None, "it is measured"
-    ended(grpc.StatusCode.OK)
+    AnsweredCalls(registry, lambda: {("", grpc.StatusCode.OK): (1, 1.0)})
+    with NameServerCalls(registry, None).of(Endpoint("", 0))(QueryDataVersionRequest()):
+        pass  # so that it is measured
     sources = MagicMock()
-    NamesrvMetrics(registry, sources)
+    NamesrvMetrics(registry, sources).on_remoting_answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, 1.0, is_refused=False)
     (change,) = sources.state.change_log.listen.call_args.args
     change(MagicMock())
     stand_in = MagicMock()

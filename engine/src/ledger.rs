@@ -13,13 +13,14 @@ use crate::limits::Limits;
 use crate::peer::Owner;
 
 /// What can be held.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Kind {
     /// Open connections.
     Connections,
     /// TLS handshakes under way.
     Handshakes,
     /// Calls that wait for their request or for Python, without those of the next two kinds.
+    #[default]
     Calls,
     /// The same of health.
     HealthCalls,

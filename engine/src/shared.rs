@@ -24,7 +24,7 @@ use crate::remoting::answer::GoAway;
 use crate::wire::{Wire, client_chain};
 
 /// One method that is served.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Method {
     /// Its path, `/package.Service/Method`.
     pub path: String,

@@ -6,10 +6,11 @@
 mod harness;
 
 use std::collections::hash_map::RandomState;
-use std::fmt::Write as _;
+use std::fmt::{Debug, Formatter, Write as _};
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
+use std::rc::Rc;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -74,138 +75,107 @@ const VALUES: [&str; 10] = [
     "trailers",
 ];
 
-/// A change of a frame.
-#[derive(Debug, Clone)]
-enum Change {
-    Leave,
-    Repeat(u8),
-    Move(Index),
-    Kind(u8),
-    Flags(u8),
-    Stream(u32),
-    Flip(Index, u8),
-    Cut(Index),
-    Put(Index, Vec<u8>),
-    /// A field before the others or after them.
-    Field(bool, &'static str, Vec<u8>),
-    /// A message instead of the payload.
-    Message(u8, Vec<u8>),
-    /// A frame after it.
-    Add(u8, u8, u32, Vec<u8>),
-    /// Another connection before it, with streams that are so much higher.
-    Join(Vec<Frame>, u32),
+type Edit<T> = dyn Fn(&mut Vec<T>, usize);
+
+/// A change of a connection at a position: of its frames, or of its bytes.
+#[derive(Clone)]
+struct Change<T>(Rc<Edit<T>>);
+
+impl<T> Debug for Change<T> {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("a change")
+    }
 }
 
-/// A change of the bytes, after those of the frames.
-#[derive(Debug, Clone)]
-enum Damage {
-    Flip(Index, u8),
-    Remove(Index, usize),
-    End(Index),
+/// Changes that need a value that is drawn.
+fn changed<T, S: Strategy<Value: Clone + 'static>>(
+    drawn: S,
+    change: impl Fn(&mut Vec<T>, usize, S::Value) + Copy + 'static,
+) -> impl Strategy<Value = Change<T>> {
+    drawn.prop_map(move |value| Change(Rc::new(move |items, at| change(items, at, value.clone()))))
 }
 
-fn a_change(corpus: Vec<Vec<Frame>>) -> impl Strategy<Value = Change> {
+/// Applies changes at positions from the first that may be changed on.
+fn apply<T>(items: &mut Vec<T>, changes: Vec<(Index, Change<T>)>, first: usize) {
+    for (at, Change(change)) in changes {
+        if !items.is_empty() {
+            change(items, at.index(items.len()).max(first).min(items.len() - 1));
+        }
+    }
+}
+
+fn a_change(corpus: Vec<Vec<Frame>>) -> impl Strategy<Value = Change<Frame>> {
     let bytes = || vec(any::<u8>(), 0..40);
     let value = prop_oneof![bytes(), select(&VALUES[..]).prop_map(|value| value.as_bytes().to_vec())];
     let payload =
         prop_oneof![vec(any::<u8>(), 0..9), vec(any::<u8>(), 100..20_000), Just(vec![0; 4]), Just(vec![0; 8])];
     prop_oneof![
-        Just(Change::Leave),
-        (1_u8..20).prop_map(Change::Repeat),
-        any::<Index>().prop_map(Change::Move),
-        KINDS.prop_map(Change::Kind),
-        any::<u8>().prop_map(Change::Flags),
-        prop_oneof![0_u32..12, any::<u32>()].prop_map(Change::Stream),
-        (any::<Index>(), 0_u8..8).prop_map(|(at, bit)| Change::Flip(at, bit)),
-        any::<Index>().prop_map(Change::Cut),
-        (any::<Index>(), bytes()).prop_map(|(at, bytes)| Change::Put(at, bytes)),
-        (any::<bool>(), select(&NAMES[..]), value).prop_map(|(first, name, value)| Change::Field(first, name, value)),
-        (prop_oneof![0_u8..3, any::<u8>()], vec(any::<u8>(), 0..300))
-            .prop_map(|(flag, message)| Change::Message(flag, message)),
-        (KINDS, any::<u8>(), 0_u32..12, payload)
-            .prop_map(|(kind, flags, stream, payload)| Change::Add(kind, flags, stream, payload)),
-        (select(corpus), 0_u32..6).prop_map(|(frames, more)| Change::Join(frames, 2 * more)),
-    ]
-}
-
-/// Applies a change to the frame at a position.
-fn apply(frames: &mut Vec<Frame>, at: usize, change: Change) {
-    let frame = &mut frames[at];
-    match change {
-        Change::Leave => drop(frames.remove(at)),
-        Change::Repeat(times) => {
-            let frame = frame.clone();
+        changed(Just(()), |frames, at, ()| drop(frames.remove(at))),
+        changed(1_u8..20, |frames: &mut Vec<Frame>, at, times| {
+            let frame = frames[at].clone();
             frames.splice(at..at, std::iter::repeat_n(frame, times.into()));
-        }
-        Change::Move(to) => {
+        }),
+        changed(any::<Index>(), |frames, at, to| {
             let frame = frames.remove(at);
             frames.insert(to.index(frames.len() + 1), frame);
-        }
-        Change::Kind(kind) => frame.kind = kind,
-        Change::Flags(flags) => frame.flags = flags,
-        Change::Stream(stream) => frame.stream = stream,
-        Change::Flip(byte, bit) if !frame.payload.is_empty() => {
-            let byte = byte.index(frame.payload.len());
-            frame.payload[byte] ^= 1 << bit;
-        }
-        Change::Flip(..) => {}
-        Change::Cut(end) => frame.payload.truncate(end.index(frame.payload.len() + 1)),
-        Change::Put(place, bytes) => {
-            let place = place.index(frame.payload.len() + 1);
-            frame.payload.splice(place..place, bytes);
-        }
-        Change::Field(first, name, value) => {
-            let place = if first { 0 } else { frame.payload.len() };
-            frame.payload.splice(place..place, field(name, value));
-        }
-        Change::Message(flag, message) => frame.payload = framed(flag, &message),
-        Change::Add(kind, flags, stream, payload) => frames.insert(at + 1, Frame { kind, flags, stream, payload }),
-        Change::Join(others, more) => {
+        }),
+        changed(KINDS, |frames: &mut Vec<Frame>, at, kind| frames[at].kind = kind),
+        changed(any::<u8>(), |frames: &mut Vec<Frame>, at, flags| frames[at].flags = flags),
+        changed(prop_oneof![0_u32..12, any::<u32>()], |frames: &mut Vec<Frame>, at, stream| frames[at].stream = stream),
+        changed((any::<Index>(), 0_u8..8), |frames: &mut Vec<Frame>, at, (byte, bit)| {
+            let payload = &mut frames[at].payload;
+            if !payload.is_empty() {
+                let byte = byte.index(payload.len());
+                payload[byte] ^= 1 << bit;
+            }
+        }),
+        changed(any::<Index>(), |frames: &mut Vec<Frame>, at, end| {
+            let payload = &mut frames[at].payload;
+            payload.truncate(end.index(payload.len() + 1));
+        }),
+        changed((any::<Index>(), bytes()), |frames: &mut Vec<Frame>, at, (place, bytes)| {
+            let payload = &mut frames[at].payload;
+            let place = place.index(payload.len() + 1);
+            payload.splice(place..place, bytes);
+        }),
+        changed((any::<bool>(), select(&NAMES[..]), value), |frames: &mut Vec<Frame>, at, (is_first, name, value)| {
+            let payload = &mut frames[at].payload;
+            let place = if is_first { 0 } else { payload.len() };
+            payload.splice(place..place, field(name, value));
+        }),
+        changed(
+            (prop_oneof![0_u8..3, any::<u8>()], vec(any::<u8>(), 0..300)),
+            |frames: &mut Vec<Frame>, at, (flag, message)| frames[at].payload = framed(flag, &message),
+        ),
+        changed((KINDS, any::<u8>(), 0_u32..12, payload), |frames, at, (kind, flags, stream, payload)| {
+            frames.insert(at + 1, Frame { kind, flags, stream, payload });
+        }),
+        // Another connection before it, with streams that are so much higher.
+        changed((select(corpus), 0_u32..6), |frames, at, (others, more)| {
             let shifted = others.into_iter().map(|frame| match frame.stream {
                 0 => frame,
-                stream => Frame { stream: stream.saturating_add(more), ..frame },
+                stream => Frame { stream: stream.saturating_add(2 * more), ..frame },
             });
             frames.splice(at..at, shifted);
-        }
-    }
+        }),
+    ]
 }
 
 /// The bytes after the preface.
 fn an_input() -> impl Strategy<Value = Vec<u8>> {
     let corpus: Vec<Vec<Frame>> = corpus().into_iter().map(|(_, bytes)| frames_of(&bytes)).collect();
     let damage = prop_oneof![
-        (any::<Index>(), 0_u8..8).prop_map(|(at, bit)| Damage::Flip(at, bit)),
-        (any::<Index>(), 1_usize..9).prop_map(|(at, length)| Damage::Remove(at, length)),
-        any::<Index>().prop_map(Damage::End),
+        changed(0_u8..8, |bytes: &mut Vec<u8>, at, bit| bytes[at] ^= 1 << bit),
+        changed(1_usize..9, |bytes, at, length| drop(bytes.drain(at..bytes.len().min(at + length)))),
+        changed(Just(()), |bytes, at, ()| bytes.truncate(at)),
     ];
-    let damages = prop_oneof![3 => Just(Vec::new()), 1 => vec(damage, 1..4)];
+    let damages = prop_oneof![3 => Just(Vec::new()), 1 => vec((any::<Index>(), damage), 1..4)];
     let changes = vec((any::<Index>(), a_change(corpus.clone())), 0..6);
     (select(corpus), changes, damages).prop_map(|(mut frames, changes, damages)| {
-        for (at, change) in changes {
-            if !frames.is_empty() {
-                // Most connections begin with SETTINGS, or the rest is refused.
-                let at = at.index(frames.len()).max(1).min(frames.len() - 1);
-                apply(&mut frames, at, change);
-            }
-        }
-        let mut bytes: Vec<u8> =
-            frames.iter().flat_map(|one| frame(one.kind, one.flags, one.stream, &one.payload)).collect();
-        for damage in damages {
-            if bytes.is_empty() {
-                break;
-            }
-            match damage {
-                Damage::Flip(at, bit) => {
-                    let at = at.index(bytes.len());
-                    bytes[at] ^= 1 << bit;
-                }
-                Damage::Remove(at, length) => {
-                    let at = at.index(bytes.len());
-                    bytes.drain(at..bytes.len().min(at + length));
-                }
-                Damage::End(at) => bytes.truncate(at.index(bytes.len())),
-            }
-        }
+        apply(&mut frames, changes, 1); // most connections begin with SETTINGS, or the rest is refused
+        let frames = frames.iter().flat_map(|one| frame(one.kind, one.flags, one.stream, &one.payload));
+        let mut bytes: Vec<u8> = frames.collect();
+        apply(&mut bytes, damages, 0);
         bytes
     })
 }

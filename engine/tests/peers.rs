@@ -7,13 +7,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use bytes::Bytes;
-use harness::raw::{END_HEADERS, HEADERS, PREFACE, RST_STREAM, Raw, SETTINGS, block};
+use harness::raw::{END_HEADERS, HEADERS, RST_STREAM, Raw, SETTINGS, block};
 use harness::{
     Certificate, HEALTH, JOINED, KEPT, LARGE, MAX_MESSAGE, NEVER, REFLECTION, SLOW, STREAM, Served, call, call_with,
     framed, gzip, until,
 };
 use namesrv_engine::Limits;
-use tokio_rustls::rustls::HandshakeKind;
 
 const GZIP: [(&str, &str); 1] = [("grpc-encoding", "gzip")];
 
@@ -94,7 +93,7 @@ async fn calls_that_began_before_permits_were_read_anew_teach_the_engine_nothing
 #[tokio::test]
 async fn calls_end_when_the_certificate_of_their_connection_is_no_longer_accepted() {
     let [shown, leaving, staying] = [Certificate::new(), Certificate::new(), Certificate::new()];
-    let served = Served::with_client_certificates(&shown, &[&leaving, &staying]);
+    let served = Served::with_client_certificates(&shown, &[&leaving, &staying], false);
     let mut refused = served.connect_as(&shown, Some(&leaving)).await;
     let mut accepted = served.connect_as(&shown, Some(&staying)).await;
     let slow = |client: &h2::client::SendRequest<Bytes>, timeout: &'static str| {
@@ -110,35 +109,6 @@ async fn calls_end_when_the_certificate_of_their_connection_is_no_longer_accepte
     served.until("connections", 1).await;
     assert_eq!(call(&mut accepted, KEPT, b"topic", "5S").await.1, "0");
     assert_eq!(goes_on.await.expect("ends"), "4", "at its own deadline");
-}
-
-#[tokio::test]
-async fn a_client_that_shows_a_certificate_shows_it_in_each_handshake() {
-    let [shown, client] = [Certificate::new(), Certificate::new()];
-    let served = Served::with_client_certificates(&shown, &[&client]);
-    let connector = shown.connector(Some(&client), 1);
-    for _ in 0..3 {
-        let mut connection = served.shake_hands(&connector).await;
-        let hello = [PREFACE, &[0, 0, 0, 4, 0, 0, 0, 0, 0]].concat();
-        tokio::io::AsyncWriteExt::write_all(&mut connection, &hello).await.expect("open");
-        tokio::io::AsyncReadExt::read(&mut connection, &mut [0]).await.expect("SETTINGS, and tickets before");
-        assert_eq!(connection.get_ref().1.handshake_kind(), Some(HandshakeKind::Full));
-    }
-}
-
-#[tokio::test]
-async fn silent_handshakes_leave_room_for_a_client_once_they_have_timed_out() {
-    let certificate = Certificate::new();
-    let limits = Limits { handshake_timeout: Duration::from_millis(50), ..Limits::default() };
-    let served = Served::with_tls(limits, &certificate);
-    let mut silent = Vec::new();
-    for _ in 0..20 {
-        silent.push(tokio::net::TcpStream::connect(served.address).await.expect("connects"));
-    }
-    served.until("refused_connections", 20).await;
-    let mut client = served.connect_as(&certificate, None).await;
-    assert_eq!(call(&mut client, KEPT, b"topic", "5S").await.1, "0");
-    served.until("connections", 1).await;
 }
 
 #[tokio::test]
@@ -257,17 +227,21 @@ async fn a_stream_keeps_its_metadata_and_not_its_request() {
 }
 
 #[tokio::test]
-async fn silent_handshakes_are_limited_by_address() {
+async fn silent_handshakes_time_out_and_are_limited_by_address() {
     let certificate = Certificate::new();
-    let limits = Limits { trust_loopback: false, caller_percent: 1, ..Limits::default() };
-    let served = Served::with_tls(limits, &certificate);
-    let mut silent = Vec::new();
-    for _ in 0..60 {
-        silent.push(Raw::silent_from(ATTACKER, served.address).await);
+    let impatient = Limits { handshake_timeout: Duration::from_millis(50), ..Limits::default() };
+    let of_few = Limits { trust_loopback: false, caller_percent: 1, ..Limits::default() };
+    for (limits, count) in [(impatient, 20), (of_few, 60)] {
+        let served = Served::with_tls(limits, &certificate);
+        let mut silent = Vec::new();
+        for _ in 0..count {
+            silent.push(Raw::silent_from(ATTACKER, served.address).await);
+        }
+        served.until("refused_connections", 20).await;
+        let mut honest = served.connect_as(&certificate, None).await;
+        assert_eq!(call(&mut honest, KEPT, b"topic", "5S").await.1, "0");
+        served.until("connections", count - 20 + 1).await;
     }
-    served.until("refused_connections", 20).await;
-    let mut honest = served.connect_as(&certificate, None).await;
-    assert_eq!(call(&mut honest, KEPT, b"topic", "5S").await.1, "0");
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -149,12 +149,10 @@ class Authorizer:
 
     permits: Callable[[], Permits]
     brokers: Callable[[Any], Iterable[NamedBroker]]
-    monotonic: InitVar[Callable[[], float]] = time.monotonic
+    refused: Callable[[str, str, Refused], None] = field(default_factory=lambda: log_of_refusals(time.monotonic))
+    """Logs a refused call of a peer."""
     open_calls: OpenCalls = field(default_factory=OpenCalls)
     """Calls that end when their callers lose the right to them."""
-
-    def __post_init__(self, monotonic: Callable[[], float]) -> None:
-        self.refused = log_of_refusals(monotonic)
 
 
 class Admission(Gate):

@@ -26,6 +26,7 @@ from namesrv.core.errors import (
     invalid_field,
     limit_exceeded,
     overloaded,
+    suppress_refusals,
     topic_not_found,
 )
 from namesrv.core.model import (
@@ -54,7 +55,6 @@ from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.database import Database
 from namesrv.storage.tables import INTENTS, KV_CONFIG, SETTINGS
 from namesrv_common.backoff import Backoff
-from namesrv_common.errors import suppress_refusals
 
 MAX_CONFIG_VALUES = 100
 """Most settings in one update: more than there are. Each of them is checked on one step of the event loop."""

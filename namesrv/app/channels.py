@@ -188,7 +188,7 @@ class ChannelStreams:
         """
         channel = self._channels.pop(channel_id)
         channel.doubt = channel.doubt or doubt
-        self._state.end_channel(channel_id)
+        self._state.liveness.end_channel(channel_id)
         self._ended.put_nowait((channel_id, channel))
 
     def hand_over(self, channel_id: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from namesrv.app.worker import with_pauses
-from namesrv.core.errors import Reason
+from namesrv.core.errors import Reason, suppress_refusals
 from namesrv.core.snapshot import UnusableSnapshot
 from namesrv.core.state import RouteState, WarmUp
 from namesrv.limits import MAX_MEMORY_JOURNAL_BYTES
@@ -19,7 +19,6 @@ from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import SnapshotFile
 from namesrv.storage.database import Database, MemoryDatabase
 from namesrv.storage.journal import Journal
-from namesrv_common.errors import suppress_refusals
 from namesrv_common.process.shutdown import DaemonExecutor, run_step
 
 # The use of the snapshot file: read at the start, written while the name server runs, written last at its end.

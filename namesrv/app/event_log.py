@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from bisect import bisect_left
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import product
@@ -19,9 +18,7 @@ from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerLiveInfo, HoldKey, IntentKey, RegisterBrokerResult, Registration, RemovedBroker
 from namesrv.core.removals import MASS_LOSS_GUARD, TOPICS_NAMED, OperatorOutcome
 from namesrv.core.state import RouteState
-from namesrv.engines.api import FrameHits
 from namesrv_common.process.logs import RateLimitedLog
-from namesrv_common.server.call_metrics import DURATION_BUCKETS
 from namesrv_common.topic_names import SHOWN_CHARACTERS
 
 BROKERS_NAMED = 3
@@ -226,46 +223,13 @@ def _subject(key: IntentKey) -> dict[str, str | None]:
     return {"broker": key.broker_name, "cluster": key.cluster_name}
 
 
-# Numbers that the event loop writes and the collector of metrics reads.
-
-LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-"""Seconds: from a watch that is told at once to one whose reader is about to be cut."""
+# Numbers of registrations, which the event loop writes and the collector of metrics reads.
 
 Kind = Literal["full", "increment", "refresh", "query", "heartbeat"]
 """The kinds of registrations. A refresh is an increment without topics."""
 
 Result = Literal["changed", "unchanged", "refused"]
 """The outcomes of a registration."""
-
-
-class DurationCounter:
-    """A histogram of durations."""
-
-    def __init__(self, bounds: tuple[float, ...] = LAG_BUCKETS) -> None:
-        self.bounds = bounds
-        self._counts = [0] * (len(bounds) + 1)
-        self.total = 0.0
-        """Sum of all, seconds."""
-
-    def add(self, seconds: float) -> None:
-        self._counts[bisect_left(self.bounds, seconds)] += 1
-        self.total += seconds
-
-    def with_more(self, count: int, seconds: float) -> DurationCounter:
-        """A copy with so many more, which took this time together and count as equally long."""
-        copy = DurationCounter(self.bounds)
-        copy._counts = self._counts.copy()
-        copy._counts[bisect_left(self.bounds, seconds / count)] += count
-        copy.total = self.total + seconds
-        return copy
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """The buckets in Prometheus' form: upper bound, and how many were at most as long."""
-        cumulative, buckets = 0, []
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self._counts, strict=True):
-            cumulative += count
-            buckets.append((bound, float(cumulative)))
-        return buckets
 
 
 class Outcome:
@@ -283,30 +247,6 @@ class Outcome:
 
     def __exit__(self, _type: object, error: object, _traceback: object) -> None:
         self._count(self._kind, self.result, error)
-
-
-class RemotingCounter:
-    """The numbers of requests of RocketMQ's protocol."""
-
-    def __init__(self, hits: Callable[[], FrameHits] = dict) -> None:
-        """Counts nothing yet.
-
-        Args:
-            hits: Answers that the engine gave by itself.
-        """
-        self._hits = hits
-        self._durations = defaultdict[tuple[int, bool], DurationCounter](partial(DurationCounter, DURATION_BUCKETS))
-        """Only known codes count, or others would fill memory."""
-
-    def answered(self, code: int, seconds: float, *, is_refused: bool) -> None:
-        self._durations[code, is_refused].add(seconds)
-
-    def durations(self) -> dict[tuple[int, bool], DurationCounter]:
-        """Seconds from a request to its answer, by request code and whether it was refused."""
-        durations = self._durations.copy()
-        for code, (count, seconds) in self._hits().items():
-            durations[code, False] = durations[code, False].with_more(count, seconds)
-        return durations
 
 
 class RegistrationCounter:

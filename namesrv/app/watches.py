@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from random import Random, SystemRandom
 
 from namesrv import limits
 from namesrv.app.access import FairShares
-from namesrv.app.event_log import DurationCounter
 from namesrv.app.worker import FairLock
 from namesrv.app.writer import run_cooperatively
 from namesrv.core.changes import Change
@@ -88,8 +87,8 @@ class WatchStreams:
         self._shares = shares or FairShares()
         self.hub = WatchHub(state, max_pending=limits.MAX_WAITING_TOPICS)
         self.messages = WatchMessages(state, self.hub, warm_up.is_warm)
-        self.lag = DurationCounter()
-        """How long changes took until the transport had them, once for each reader."""
+        self.on_lag: Callable[[float], object] = lambda _: None
+        """Is told how many seconds a change took until the transport had it, once for each reader."""
         self._published_at: float | None = None
         """When the oldest change was published that has not been read."""
         self._streams: dict[ChangeReader, WatchStream] = {}
@@ -253,7 +252,7 @@ class WatchStreams:
     def sent(self, watcher: WatchStream) -> None:
         """A message has left for a reader: it has the changes that the reader was woken for."""
         if watcher.reader.behind_since is not None:
-            self.lag.add(self._state.clock.monotonic() - watcher.reader.behind_since)
+            self.on_lag(self._state.clock.monotonic() - watcher.reader.behind_since)
             watcher.reader.behind_since = None
 
     async def give_bookmarks(self) -> None:

@@ -201,7 +201,9 @@ MAX_YIELDS = 25
 async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] = time.perf_counter) -> ResultT:
     """Drives steps to their end, and after each gives the event loop back for as long as the step took.
 
-    One iteration is not enough: a call needs several until it is answered, and would wait for a slice before each.
+    One iteration is not enough: a call needs several until it is answered, and would wait for a slice before each. On
+    one core the engine's threads, which read calls and write answers, wait for this thread, and Linux lets it run on
+    for milliseconds unless it yields.
     """
     while True:
         began = clock()
@@ -212,17 +214,8 @@ async def run_cooperatively(steps: Sliced[ResultT], clock: Callable[[], float] =
             return result
         ended = clock()
         for _ in range(MAX_YIELDS):
-            _offer_the_core()
+            os.sched_yield()
             await asyncio.sleep(0)
             if clock() - ended >= ended - began:
                 break
-        _offer_the_core()  # else the last iteration's answers would be written after the next slice
-
-
-def _offer_the_core() -> None:
-    """Lets other threads run that are ready to.
-
-    On one core the engine's threads, which read calls and write answers, wait for this thread, and Linux lets it run on
-    for milliseconds. During a large change, lookups waited mostly for that.
-    """
-    os.sched_yield()
+        os.sched_yield()  # else the last iteration's answers would be written after the next slice

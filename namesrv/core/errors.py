@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 
 from namesrv_common.errors import (
@@ -35,6 +37,7 @@ __all__ = [
     "registry_warming",
     "revision_compacted",
     "shutting_down",
+    "suppress_refusals",
     "topic_not_found",
 ]
 
@@ -72,6 +75,16 @@ class Reason(StrEnum):
     PRODUCT_ENV_UNAVAILABLE = "PRODUCT_ENV_UNAVAILABLE"
     WATCH_EXPIRED = "WATCH_EXPIRED"
     TOPICS_IN_USE = "TOPICS_IN_USE"
+
+
+@contextmanager
+def suppress_refusals(*reasons: str) -> Iterator[None]:
+    """A context that passes over ``Refused`` for these reasons."""
+    try:
+        yield
+    except Refused as error:
+        if error.reason not in reasons:
+            raise
 
 
 def topic_not_found(topic: str, cluster_name: str | None = None) -> Refused:

@@ -121,7 +121,7 @@ class Liveness:
         return frozenset(self._bound[channel_id]) if channel_id in self._channels else frozenset()
 
     def end_channel(self, channel_id: str) -> None:
-        """Ends a channel for good."""
+        """Ends a channel for good, and at once: registrations that name it are refused from now on."""
         belongs_to_loop()
         self.unused.discard(channel_id)
         self._channels.pop(channel_id, None)

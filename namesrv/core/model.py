@@ -457,7 +457,7 @@ ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
 class KvConfigTable:
     """The whole configuration (RocketMQ: configTable). A change makes a new table; those who hold this one keep it."""
 
-    namespaces: Mapping[str, Mapping[str, str]]
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """No namespace in it is empty: RocketMQ keeps one whose last key was deleted and lists it as empty."""
 
     @classmethod
@@ -505,15 +505,6 @@ class KvConfigTable:
                 values = ((key, entries_before.get(key), entries.get(key)) for key in {**entries_before, **entries})
                 found += [((namespace, key), old, new) for key, old, new in values if old != new]
         return found
-
-
-EMPTY = KvConfigTable.of({})
-"""The configuration of a name server that was never given one."""
-
-
-def names_after(names: Mapping[str, object], after: str, limit: int) -> list[str]:
-    """The next namespaces or keys in sorted order, at most ``limit``; an empty ``after`` starts at the beginning."""
-    return sorted(name for name in names if name > after)[:limit]
 
 
 # Switches of RocketMQ that operators set differently, the guard's numbers, and times that brokers are given.

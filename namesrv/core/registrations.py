@@ -93,24 +93,6 @@ def master_of(state: RouteState, live: BrokerLiveInfo) -> tuple[str | None, str 
     return (master.ha_server_addr, master_addr) if state.is_confirmed(master) else (None, None)
 
 
-def would_change_nothing(
-    state: RouteState, registration: Registration, group: BrokerData, live: BrokerLiveInfo
-) -> bool:
-    """Whether a registration that was made before would be a heartbeat now: it brings nothing that is not held.
-
-    Args:
-        group: The broker's group after that registration.
-        live: The broker's row after it.
-    """
-    return (
-        state.tables.broker_live_table.get(live.key) is live
-        and state.tables.broker_addr_table.get(live.broker) is group
-        and state.is_confirmed(live)
-        and not state.frozen
-        and not needs_topics(state, registration)
-    )
-
-
 @dataclass
 class BrokerRegistration:
     """The change that registers a broker, or renews its registration (RocketMQ: registerBroker).

@@ -8,7 +8,6 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from namesrv_api.v1 import route_data_pb2
 
-from namesrv.core import model
 from namesrv.core.changes import Cause, Change, ChangeLog, KvChange, SettingChange
 from namesrv.core.errors import broker_not_registered, shutting_down
 from namesrv.core.lists import RouteDigests, TopicLists
@@ -75,7 +74,7 @@ class RouteState:
         self.index = TableIndex()
         self.topic_lists = TopicLists(lambda: self.tables, self.index)
         self.intents = IntentTable()
-        self.kv_config = model.EMPTY
+        self.kv_config = KvConfigTable()
         self.change_log = ChangeLog()
         self.digests = RouteDigests(lambda: self.tables, self.index)
         self.doubts: dict[LiveKey, Doubt] = {}
@@ -176,7 +175,7 @@ class RouteState:
             taken_at_millis=self.clock.wall_millis(),
             tables=self.tables,
             in_force=self.index.queue_datas.in_force,
-            last_seen=self.last_seen(),
+            last_seen=dict(self.liveness.last_update_millis),
             doubts=self.channel_doubts(),
         )
 
@@ -191,10 +190,6 @@ class RouteState:
         not reported since. Such an entry is served, but it wins no conflict with a broker that registers.
         """
         return live.key not in self.doubts
-
-    def last_seen(self) -> dict[LiveKey, int]:
-        """When each live broker was last seen, by the wall clock, milliseconds since the Unix epoch."""
-        return dict(self.liveness.last_update_millis)
 
     def live_broker(self, broker: BrokerKey, broker_id: int, broker_addr: str) -> BrokerLiveInfo | None:
         """The row of a live broker that says of itself that it is this one; None if there is no such broker here."""
@@ -260,37 +255,6 @@ class RouteState:
         self.renew(live)
         return True
 
-    def query_by_address(
-        self, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
-    ) -> tuple[bool, DataVersion | None]:
-        """Answers the same question as RocketMQ 5 does, for its own brokers: the address alone says who asks.
-
-        Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
-        second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never
-        shortens its time. For a broker that an agent registered, only the agent's ``query_data_version`` counts.
-
-        Returns:
-            Whether a registration is needed, and the version held, as ``query_data_version``. One is needed also while
-            all that the broker has said is one topic, which may be an increment of a table that nobody here knows.
-        """
-        live = self.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
-        if live is None or not live.topic_by_topic:
-            return self.query_data_version(broker, broker_id, broker_addr, data_version)
-        self.renew(live)
-        is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
-        return not is_same or live.unconfirmed or live.key in self.possibly_partial, live.data_version
-
-    def heartbeat_by_address(self, key: LiveKey) -> bool:
-        """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
-
-        Returns whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
-        """
-        live = self.tables.broker_live_table.get(key)
-        if live is None or not live.topic_by_topic:
-            return False
-        self.renew(live)
-        return True
-
     def open_channel(self) -> str:
         """Opens a channel and returns its id. Raises SHUTTING_DOWN if the tables are frozen."""
         self.check_not_frozen()
@@ -306,10 +270,6 @@ class RouteState:
         for key in doubted:
             self.doubt(key, why, seconds)
         return len(doubted)
-
-    def end_channel(self, channel_id: str) -> None:
-        """Ends a channel at once: registrations that name it are refused from now on."""
-        self.liveness.end_channel(channel_id)
 
     def grant_more_time(self, seconds: float) -> None:
         """Moves all deadlines: the name server itself did not run for so long, so nobody could reach it."""

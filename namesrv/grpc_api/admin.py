@@ -24,7 +24,7 @@ from namesrv.core.changes import Cause
 from namesrv.core.errors import Reason, Refused, invalid_field, limit_exceeded
 from namesrv.core.explain import CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalPosition, JournalQuery
-from namesrv.core.model import HoldKey, Intent, IntentTable, names_after
+from namesrv.core.model import HoldKey, Intent, IntentTable
 from namesrv.core.pace import paced
 from namesrv.core.state import RouteState
 from namesrv.core.tables import intent_message
@@ -235,10 +235,9 @@ class AdminServicer:
         namespace, asked = request.namespace, paged(request, Name(""), most=limits.MAX_KV_PAGE_SIZE)
         check(("namespace", namespace or None, KV_NAME))
         entries = self.administration.kv_entries(namespace) if namespace else None
-        found = names_after(
-            self.state.kv_config.namespaces if entries is None else entries, asked.after.name, asked.limit
-        )
-        names, token = asked.cut(found, Name)
+        found = self.state.kv_config.namespaces if entries is None else entries
+        later = sorted(name for name in found if name > asked.after.name)
+        names, token = asked.cut(later[: asked.limit], Name)
         if entries is None:
             rows = [pb.KvConfig(namespace=name) for name in names]
         else:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar, cast
 
-from google.protobuf.descriptor import FileDescriptor, MethodDescriptor
+from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.descriptor_pool import Default
 from google.protobuf.message import Message
 from grpc_reflection.v1alpha import reflection, reflection_pb2
@@ -24,7 +24,7 @@ from namesrv.app.worker import Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter
 from namesrv.core.errors import invalid_field, limit_exceeded
 from namesrv.core.pace import yield_point
-from namesrv.engines.api import EndOfPiece, EngineServer, max_request_bytes
+from namesrv.engines.api import EndOfPiece, EngineServer
 from namesrv.error_codes import FAILURES
 from namesrv.limits import MAX_MESSAGE_BYTES
 from namesrv_common.server.call_metrics import CallObserver
@@ -216,7 +216,6 @@ def handlers_of_server(
         gate_of=lambda method: Admission(method, of_all, authorizer),
         parse_large=parse_large,
         observers=observers,
-        max_request_bytes=_max_request_bytes,
         large_streams=LARGE_STREAMS,
     )
 
@@ -225,15 +224,8 @@ def handlers_for_everybody(slow_reader_seconds: float, shares: FairShares) -> Ca
     """Makes the handlers of health and reflection, which need no permit: each address has a share of the calls."""
     gates = {HEALTH.full_name: ShareGate(shares.probes), REFLECTION.full_name: ShareGate(shares.reflections)}
     return CallHandlers(
-        FAILURES,
-        slow_reader_seconds,
-        gate_of=lambda method: gates[method.containing_service.full_name],
-        max_request_bytes=_max_request_bytes,
+        FAILURES, slow_reader_seconds, gate_of=lambda method: gates[method.containing_service.full_name]
     )
-
-
-def _max_request_bytes(method: MethodDescriptor) -> int:
-    return max_request_bytes(f"/{method.containing_service.full_name}/{method.name}")
 
 
 # Reflection: the services, calls and messages of this server, for tools that do not have the contract at hand.

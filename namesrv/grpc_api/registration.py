@@ -50,7 +50,7 @@ from namesrv.core.state import RouteState
 from namesrv.engines.api import engine_call
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Shares
-from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, MAX_PERM, MAX_QUEUE_NUMS, label_problem
+from namesrv_common.topic_names import MAX_LABELS, MAX_PERM, MAX_QUEUE_NUMS, label_problem
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
 
@@ -217,8 +217,10 @@ def read_topics(
                     shared[numbers] = numbers
             if message.HasField("mapping"):
                 mapped_queues += len(message.mapping.topic_queue_ids)
-                if mapped_queues > MAX_MAPPED_QUEUES:
-                    raise limit_exceeded("queues in mappings of one registration", mapped_queues, MAX_MAPPED_QUEUES)
+                if mapped_queues > limits.MAX_MAPPED_QUEUES:
+                    raise limit_exceeded(
+                        "queues in mappings of one registration", mapped_queues, limits.MAX_MAPPED_QUEUES
+                    )
                 mapping = static_mapping(f"topic_configs[{index}].mapping", topic, message.mapping)
                 read[topic] = (*checked, mapping)
                 yield_point()

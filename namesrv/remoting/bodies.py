@@ -21,11 +21,11 @@ from namesrv.core.pace import FEW, paced, run_steps, sorted_in_slices, yield_poi
 from namesrv.remoting.json_reader import JsonReader, read_json
 from namesrv.remoting.wire import is_address
 from namesrv_common.topic_names import (
-    MAX_MAPPED_QUEUES,
     MAX_NAME_LENGTH,
     MAX_QUEUE_NUMS,
+    MAX_TOPIC_LENGTH,
     SHOWN_CHARACTERS,
-    topic_problem,
+    name_problem,
 )
 
 MAX_INFLATED_BYTES = 40 * 1024 * 1024
@@ -128,8 +128,8 @@ def _take_queue_ids(reader: JsonReader) -> dict[int, int] | str:
     ids: dict[int, int] = {}
     count, is_sound = 0, True
     for count, name in enumerate(paced(reader.members()), 1):
-        if count > MAX_MAPPED_QUEUES:
-            raise limit_exceeded("queues in mappings of one registration", count, MAX_MAPPED_QUEUES)
+        if count > limits.MAX_MAPPED_QUEUES:
+            raise limit_exceeded("queues in mappings of one registration", count, limits.MAX_MAPPED_QUEUES)
         try:
             value = whole_number(reader.take())
         except ValueError:
@@ -215,7 +215,7 @@ class RegistrationBody:
             at = found.end()
             topic, texts = found[1], found.group(2, 3, 4, 5)
             numbers = sound.get(texts)
-            if numbers is not None and (topic in known or topic_problem(topic) is None):
+            if numbers is not None and (topic in known or name_problem(topic, MAX_TOPIC_LENGTH) is None):
                 configs[topic] = numbers
             elif (added := self._add(topic, dict(zip(_PLAIN_MEMBERS, texts, strict=True)))) is not None:
                 sound[texts] = added
@@ -248,8 +248,8 @@ class RegistrationBody:
         except ValueError as error:
             return self._skip(topic, str(error))
         self.mapped_queues += len(mapping.queue_ids)
-        if self.mapped_queues > MAX_MAPPED_QUEUES:
-            raise limit_exceeded("queues in mappings of one registration", self.mapped_queues, MAX_MAPPED_QUEUES)
+        if self.mapped_queues > limits.MAX_MAPPED_QUEUES:
+            raise limit_exceeded("queues in mappings of one registration", self.mapped_queues, limits.MAX_MAPPED_QUEUES)
         return None
 
     def _add(self, topic: str, members: Mapping[str, object]) -> QueueNumbers | None:
@@ -264,7 +264,11 @@ class RegistrationBody:
         return numbers
 
     def _check_name(self, topic: str) -> None:
-        if topic not in self.known_topics and topic not in self.configs and (problem := topic_problem(topic)):
+        if (
+            topic not in self.known_topics
+            and topic not in self.configs
+            and (problem := name_problem(topic, MAX_TOPIC_LENGTH))
+        ):
             raise ValueError(problem)
 
     def _count(self, more: int) -> None:

@@ -21,11 +21,19 @@ from namesrv.app.field_rules import NAME, TOPIC, check
 from namesrv.app.worker import FairLock, Worker
 from namesrv.app.writer import LARGE_BYTES, TableWriter, run_cooperatively
 from namesrv.core.changes import Cause
-from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming
+from namesrv.core.errors import Reason, invalid_field, limit_exceeded, registry_warming, suppress_refusals
 from namesrv.core.lists import UNIT, UNIT_SUB, NamesAfter, TopicLists
-from namesrv.core.model import BrokerKey, HoldKey, LiveKey, QueueNumbers, Registration, TopicTableFingerprint
+from namesrv.core.model import (
+    BrokerKey,
+    DataVersion,
+    HoldKey,
+    LiveKey,
+    QueueNumbers,
+    Registration,
+    TopicTableFingerprint,
+)
 from namesrv.core.pace import yield_point
-from namesrv.core.registrations import UnreadTopics, master_of, would_change_nothing
+from namesrv.core.registrations import UnreadTopics, master_of, needs_topics
 from namesrv.core.state import RouteState, WarmUp
 from namesrv.engines.api import CLUSTERS_DEPENDENCY, group_dependency, route_dependencies
 from namesrv.error_codes import ResponseCode
@@ -35,7 +43,6 @@ from namesrv.remoting.json_reader import read_json
 from namesrv.remoting.route_json import RouteJson
 from namesrv.remoting.wire import INT_BITS, LONG_BITS, Request, answer, is_address, to_json
 from namesrv.remoting.wire import RequestCode as Code
-from namesrv_common.errors import suppress_refusals
 from namesrv_common.server.permits import NamedBroker
 from namesrv_common.server.shares import Shares
 
@@ -305,8 +312,13 @@ class RegistrationCalls:
             return
 
         def is_same() -> bool:
-            is_held = would_change_nothing(state, registration, group, live)
-            return is_held and (master_of(state, live), self._order_topic_config()) == said
+            return (
+                state.tables.broker_addr_table.get(live.broker) is group
+                and state.is_confirmed(live)
+                and not state.frozen
+                and not needs_topics(state, registration)
+                and (master_of(state, live), self._order_topic_config()) == said
+            )
 
         request.may_repeat(self._calls.again(live, "full", lambda: told, is_same))
 
@@ -323,7 +335,7 @@ class RegistrationCalls:
             if len(request.body) > MAX_DATA_VERSION_BYTES:
                 raise limit_exceeded("bytes of a DataVersion", len(request.body), MAX_DATA_VERSION_BYTES)
             version = data_version_of(read_json(_decoded(request.body)))
-            changed, held = self.state.query_by_address(broker, request.broker_id, address, version)
+            changed, held = query_by_address(self.state, broker, request.broker_id, address, version)
             outcome.result = "changed" if changed else "unchanged"
         body = b""
         if held is not None:
@@ -338,7 +350,7 @@ class RegistrationCalls:
         """By cluster and address, as it has no broker id."""
         with self.tally.counting("heartbeat") as outcome:
             cluster_name, address = request.text("clusterName"), request.broker_addr
-            if self.state.heartbeat_by_address(LiveKey(cluster_name, address)):
+            if heartbeat_by_address(self.state, LiveKey(cluster_name, address)):
                 outcome.result = "unchanged"
         told = answer(request, ResponseCode.SUCCESS)
         self._is_heartbeat(request, LiveKey(cluster_name, address), "heartbeat", told)
@@ -433,6 +445,39 @@ class RegistrationCalls:
         """The ordered-topic configuration as a KVTable; empty if there is none."""
         entries = self._calls.order_topic_config()
         return to_json({"table": dict(entries)}) if entries else b""
+
+
+def query_by_address(
+    state: RouteState, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
+) -> tuple[bool, DataVersion | None]:
+    """Answers ``query_data_version`` as RocketMQ 5 does, for its own brokers: the address alone says who asks.
+
+    Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
+    second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never
+    shortens its time. For a broker that an agent registered, only the agent's ``query_data_version`` counts.
+
+    Returns:
+        Whether a registration is needed, and the version held. One is needed also while all that the broker has said is
+        one topic, which may be an increment of a table that nobody here knows.
+    """
+    live = state.tables.broker_live_table.get(LiveKey(broker.cluster_name, broker_addr))
+    if live is None or not live.topic_by_topic:
+        return state.query_data_version(broker, broker_id, broker_addr, data_version)
+    state.renew(live)
+    is_same = (live.broker, live.broker_id, live.data_version) == (broker, broker_id, data_version)
+    return not is_same or live.unconfirmed or live.key in state.possibly_partial, live.data_version
+
+
+def heartbeat_by_address(state: RouteState, key: LiveKey) -> bool:
+    """Renews liveness of a broker with merging registrations (RocketMQ 5: BROKER_HEARTBEAT, without an id).
+
+    Returns whether there is such a broker at this address. RocketMQ ignores heartbeats of others.
+    """
+    live = state.tables.broker_live_table.get(key)
+    if live is None or not live.topic_by_topic:
+        return False
+    state.renew(live)
+    return True
 
 
 def _decoded(body: bytes) -> str:

@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import structlog
 
-from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog, RemotingCounter
+from namesrv.app.event_log import LINE_BURST, LINE_SECONDS, ROUTINE, RegistrationLog
 from namesrv.core.errors import Reason, Refused, internal_defect
 from namesrv.core.model import Doubt
 from namesrv.engines.api import FrameCall, Requests
@@ -23,6 +23,9 @@ from namesrv.remoting.calls import MAX_REMARK_CHARACTERS, Calls, InTurn
 from namesrv.remoting.wire import GO_AWAY, PLEASE_GO_AWAY, BrokenFrame, Request, RequestCode, answer, request_of
 from namesrv.settings import ROCKETMQ_DENIED
 from namesrv_common.process.logs import RateLimitedLog
+
+OnAnswer = Callable[[int, float, bool], object]
+"""Is told the code of an answered request, how many seconds it took, and whether it was refused."""
 
 _NAMES: dict[int, str] = {code: code.name for code in RequestCode}
 _log = structlog.get_logger(__name__)
@@ -43,12 +46,12 @@ class Connections:
     """What the engine answers by itself, or knows by numbers. The last stands for all other codes."""
     go_away = GO_AWAY
 
-    def __init__(self, calls: Calls, counter: RemotingCounter, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, calls: Calls, on_answer: OnAnswer, clock: Callable[[], float] = time.monotonic) -> None:
         self.calls = calls
         """What answers requests."""
         self.log = RegistrationLog()
         self.clock = clock
-        self._counter = counter
+        self._on_answer = on_answer
         self._connections: dict[int, Connection] = {}
         self._ends, self._refusals = (
             RateLimitedLog(event, LINE_SECONDS, clock, burst=LINE_BURST)
@@ -69,7 +72,7 @@ class Connections:
             connection.left(doubt)
 
     def answered(self, code: int, began: float, problem: Refused | None) -> None:
-        self._counter.answered(code, self.clock() - began, is_refused=problem is not None)
+        self._on_answer(code, self.clock() - began, problem is not None)
 
     def refused(self, code: int, peer: str, problem: str, grade: str | None = None) -> None:
         """Logs that a request was refused. A flood of them makes few lines."""

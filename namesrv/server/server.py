@@ -7,7 +7,7 @@ import contextlib
 import secrets
 import socket
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -21,21 +21,14 @@ from namesrv.app.access import Authorizer, FairShares, NamedBrokers
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams, StallDetector
 from namesrv.app.durable_routes import LAST_STEP_SECONDS, LAST_WRITE_SECONDS, DurableRoutes, watch_warm_up
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter, listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, listen_for_warnings
 from namesrv.app.upkeep import DigestSamples, SymptomCounter, drop_expired_pins, scan_for_silent_brokers
 from namesrv.app.watches import WatchStreams
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.snapshot import Pins
 from namesrv.core.state import NamesrvIdentity, RouteState
-from namesrv.engines.api import (
-    HOW_TO_GET_IT,
-    KEEPALIVE_TIMEOUT_SECONDS,
-    LISTENER_SECONDS,
-    EngineServer,
-    certificate_check,
-    native_problem,
-)
+from namesrv.engines.api import KEEPALIVE_TIMEOUT_SECONDS, LISTENER_SECONDS, EngineServer, certificate_check
 from namesrv.grpc_api.admin import AdminServicer, DiagnosticsCalls
 from namesrv.grpc_api.handlers import RequestsInPieces, add_reflection, handlers_for_everybody, handlers_of_server
 from namesrv.grpc_api.registration import RegistrationServicer
@@ -47,21 +40,15 @@ from namesrv.remoting.calls import Calls, RegistrationCalls, calls_of
 from namesrv.remoting.calls import LookupCalls as RemotingLookups
 from namesrv.remoting.calls import OperatorCalls as RemotingOperators
 from namesrv.remoting.connection import Connections
+from namesrv.server.listeners import CannotListen, build_server, listen_at, listeners_handed_over
 from namesrv.settings import NamesrvSettings, changeable_texts
 from namesrv.storage.data_dir import DataDir
 from namesrv.storage.database import Database, format_epoch
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile
 from namesrv_common.process.program import return_freed_memory
-from namesrv_common.process.settings_cli import certificates
-from namesrv_common.process.shutdown import in_daemon_thread, run_background, run_step
-from namesrv_common.process.systemd import (
-    check_bindable,
-    feed_watchdog,
-    listeners_handed_over,
-    tell_systemd,
-    watchdog_seconds,
-)
+from namesrv_common.process.shutdown import STEP_SECONDS, in_daemon_thread, log_end, run_step
+from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 from namesrv_common.server.health_service import SERVICE as HEALTH
 from namesrv_common.server.health_service import HealthService
 from namesrv_common.server.metrics_http import TELEMETRY_SECONDS
@@ -72,7 +59,7 @@ from namesrv_common.version import __version__
 _log = structlog.get_logger(__name__)
 _Status = health_pb2.HealthCheckResponse
 
-# The listeners: their ports, and the services of both packages.
+# The services of both packages.
 
 SERVICES = (
     registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"],
@@ -84,24 +71,6 @@ SERVICES = (
 REGISTRATION_SERVICE, ROUTE_SERVICE, ADMIN_SERVICE, DIAGNOSTICS_SERVICE = SERVICES
 
 
-class CannotListen(Exception):
-    """The address cannot be listened on, or not with these certificates and permits."""
-
-
-def build_server(settings: NamesrvSettings, tls: ListenerTls | None = None) -> EngineServer:
-    """Makes a server on the engine of the settings, without services and ports. Raises CannotListen."""
-    if settings.engine == "development":
-        return EngineServer()
-    if (problem := native_problem()) is not None:
-        raise CannotListen(
-            f"setting engine: native cannot be used: {problem}; {HOW_TO_GET_IT}, "
-            "or try it on this machine with --engine development"
-        )
-    from namesrv.engines.native import NativeServer  # noqa: PLC0415 - its package may be missing
-
-    return NativeServer(settings, tls)
-
-
 class SystemClock:
     """The machine's clocks."""
 
@@ -110,41 +79,6 @@ class SystemClock:
 
     def wall_millis(self) -> int:
         return time.time_ns() // 1_000_000
-
-
-def systemd_listeners(settings: NamesrvSettings) -> dict[str, list[socket.socket]]:
-    """Returns the sockets that systemd hands over, for ``listen`` and for ``remoting_listen``.
-
-    Raises:
-        CannotListen: A descriptor is not a listening socket, or not at either address.
-    """
-    listens = {"listen": settings.endpoint}
-    if settings.remoting_endpoint is not None:
-        listens["remoting_listen"] = settings.remoting_endpoint
-    try:
-        return listeners_handed_over(listens)
-    except ValueError as error:
-        raise CannotListen(f"socket activation: {error}") from error
-
-
-def listen_at(
-    setting: str,
-    endpoint: Endpoint,
-    listen: Callable[[str, list[socket.socket]], int],
-    handed_over: list[socket.socket],
-) -> Endpoint:
-    """Has a server listen at an endpoint, on systemd's sockets if it hands any over; returns it with its port.
-
-    Raises:
-        CannotListen: The port is in use, or the address is not this machine's, or the engine takes no sockets.
-    """
-    try:
-        if not handed_over:
-            check_bindable(endpoint)
-        return endpoint._replace(port=listen(str(endpoint), handed_over))
-    except (RuntimeError, OSError, ValueError) as error:
-        what = "socket activation" if handed_over else f"setting {setting}"
-        raise CannotListen(f"{what}: {error}") from error
 
 
 # The name server's certificates and permits: read at the start, and again when their files change.
@@ -211,7 +145,7 @@ class NamesrvServer:
             self._grpc = build_server(settings, self._security.tls)
         except ValueError as error:
             raise CannotListen(str(error)) from error
-        handed_over = systemd_listeners(settings)
+        handed_over = listeners_handed_over(settings)
         self.endpoint = listen_at("listen", settings.endpoint, self._grpc.listen, handed_over["listen"])
         clock = SystemClock()
         self._started_at_millis = clock.wall_millis()
@@ -233,7 +167,6 @@ class NamesrvServer:
         self._cluster_test: ClusterTestLookups | None = None
         self._health = HealthService()
         self._registrations = RegistrationCounter()
-        self._remoting_counter = RemotingCounter(self._grpc.frame_hits)
         self._digest_samples = DigestSamples(
             state, reader, clock.wall_millis, lambda: changeable_texts(self._administration.in_force)
         )
@@ -264,11 +197,10 @@ class NamesrvServer:
             self._pins,
             self._watch_streams,
             self._registrations,
-            partial(certificates, self._security.tls, None),
+            self._security.tls,
             self._durable,
             self._digest_samples,
             self._symptoms,
-            self._remoting_counter if settings.remoting_listen else None,
             self._shares,
             self._grpc,
         )
@@ -351,7 +283,7 @@ class NamesrvServer:
             (DIAGNOSTICS_SERVICE, (DiagnosticsCalls(self._stall_detector, self._registrations),)),
         ]
         if (endpoint := settings.remoting_endpoint) is not None:
-            connections = Connections(self._remoting_calls(settings), self._remoting_counter)
+            connections = Connections(self._remoting_calls(settings), self._observation.on_remoting_answer)
             listen = partial(self._grpc.listen, frames=connections)
             self._remoting = listen_at("remoting_listen", endpoint, listen, remoting_sockets)
         slow_reader_seconds = settings.slow_reader_timeout_millis / 1000
@@ -418,6 +350,28 @@ class NamesrvServer:
     async def _end_streams(self) -> None:
         self._channels.close_all(registration_service_pb2.ChannelClosing.REASON_SHUTDOWN)
         await self._watch_streams.close()
+
+
+async def run_background(
+    stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], end_seconds: float = STEP_SECONDS
+) -> None:
+    """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
+
+    Works that take longer than ``end_seconds`` to end are left behind.
+    """
+    tasks = {asyncio.create_task(work) for work in works}
+    one_failed = asyncio.create_task(asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION))
+    reasons = {asyncio.create_task(stop.wait()), one_failed}
+    try:
+        await asyncio.wait(reasons, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in (*reasons, *tasks):
+            task.cancel()
+        ended, left = await asyncio.wait(tasks, timeout=end_seconds)
+        for task in left:
+            log_end(str(task.get_coro()), task, end_seconds)
+    if failures := [error for task in ended if not task.cancelled() and (error := task.exception())]:
+        raise BaseExceptionGroup("background work failed", failures)
 
 
 async def serve_until(settings: NamesrvSettings, stop: asyncio.Event) -> None:

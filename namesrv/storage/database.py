@@ -24,10 +24,9 @@ from urllib.parse import quote
 
 import structlog
 
-from namesrv.core.errors import Reason, not_durable
+from namesrv.core.errors import Reason, not_durable, suppress_refusals
 from namesrv.storage.data_dir import DataDirError
 from namesrv.storage.tables import KV_CONFIG, BrokenRows, DurableTable, read_rocketmq_kv_config
-from namesrv_common.errors import suppress_refusals
 from namesrv_common.files import disk
 from namesrv_common.process.shutdown import DaemonExecutor
 

@@ -90,19 +90,20 @@ class Client:
         finally:
             call.cancel()  # type: ignore[no-untyped-call]
 
-    def pages(
-        self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT
-    ) -> Iterator[ResponseT]:
-        """All pages of a list; the request's page token is overwritten."""
+    def items(
+        self, method: grpc.UnaryUnaryMultiCallable[RequestT, ResponseT], request: RequestT, field: str
+    ) -> Iterator[Any]:
+        """The items of all pages of a list, from that field of each."""
         name = _name_of(request)
-        budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", request)
+        budget, asked = ResponseBudget(name, LIST_LIMITS), cast("Any", type(request)())
+        asked.CopyFrom(request)  # others may read lists of it at the same time
         for count in itertools.count(1):
-            answer = method(request)
+            answer = method(asked)
             if count > MAX_PAGES:
                 problem = f"{count:,} pages of {name} so far, over the limit of {MAX_PAGES:,}"
                 raise _too_much(self.endpoint, problem)
             self._count(answer, budget)
-            yield answer
+            yield from getattr(answer, field)
             asked.page_token = cast("Any", answer).next_page_token
             if not asked.page_token:
                 return

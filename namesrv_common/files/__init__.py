@@ -1,1 +1,1 @@
-"""Files: bounded reads, durable writes, checksums, and values that follow a file."""
+"""Files: bounded reads, steps of durable writes, and values that follow a file."""

@@ -1,4 +1,4 @@
-"""The threads of a program and its end: background work that is cancelled, and steps that have a deadline."""
+"""The threads of a program, and its end: steps that have a deadline."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 import queue
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Executor, Future, wait
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -147,7 +147,7 @@ async def run_step(name: str, step: Awaitable[Any], seconds: float = STEP_SECOND
     work = asyncio.ensure_future(step)
     try:
         await asyncio.wait({work}, timeout=seconds)
-        _log_end(name, work, seconds)
+        log_end(name, work, seconds)
     finally:
         work.cancel()  # is not awaited: a step may ignore it
 
@@ -167,43 +167,14 @@ def run_blocking_step(name: str, step: Callable[[], object], seconds: float = ST
     work = executor.submit(step)
     executor.shutdown(wait=False)
     wait({work}, seconds)
-    _log_end(name, work, seconds)
+    log_end(name, work, seconds)
 
 
-def _log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float) -> None:
+def log_end(name: str, work: asyncio.Future[Any] | Future[Any], seconds: float) -> None:
+    """Logs that work has failed, or has not ended within its deadline of so many seconds."""
     if not work.done():
         _log.error("shutdown_step_timed_out", step=name, seconds=seconds)
         return
     error = asyncio.CancelledError() if work.cancelled() else work.exception()
     if error is not None:
         _log.error("shutdown_step_failed", step=name, exc_info=error)
-
-
-# Background work of a program with an event loop.
-
-
-async def run_background(
-    stop: asyncio.Event, works: Iterable[Coroutine[Any, Any, None]], end_seconds: float = STEP_SECONDS
-) -> None:
-    """Runs all works until the event is set or one fails, and cancels them. Raises a group of their failures.
-
-    A work may end, or be cancelled, at any time. Works that take longer than ``end_seconds`` to end are left behind.
-    """
-    tasks = {asyncio.create_task(work) for work in works}
-    stopped = asyncio.create_task(stop.wait())
-    running: set[asyncio.Task[Any]] = {stopped, *tasks}
-    try:
-        while stopped in running and not _failures(tasks - running):
-            _, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in (stopped, *tasks):
-            task.cancel()
-        _, left = await asyncio.wait(tasks, timeout=end_seconds)
-        for task in left:
-            _log_end(str(task.get_coro()), task, end_seconds)
-    if failures := _failures(tasks - left):
-        raise BaseExceptionGroup("background work failed", failures)
-
-
-def _failures(ended: Iterable[asyncio.Task[Any]]) -> list[BaseException]:
-    return [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Protocol
 
 import grpc
-from google.protobuf.message import Message
-from prometheus_client import CollectorRegistry, Counter, Histogram, Metric
-from prometheus_client.registry import Collector
-from prometheus_client.samples import Sample
+from prometheus_client import CollectorRegistry, Counter, Histogram
 
 # Observers of the calls that a server answers: metrics and traces, on listeners of any engine.
 
@@ -32,38 +28,7 @@ class CallObserver(Protocol):
         """What each call of a method of the contract, ``package.Service/Method``, is reported to, or None."""
 
 
-# Observers of the calls that a client makes. Interceptors of gRPC would register each call anew, which ends the process
-# if another thread has closed the channel.
-
-
-class ClientCallObserver(Protocol):
-    """Watches the calls of a client."""
-
-    def __call__(self, method: str, metadata: dict[str, str], /, *, streams: bool) -> EndOfCall | None:
-        """A call of ``package.Service/Method`` begins; adds metadata to send. Returns what its end is reported to."""
-
-
-@contextmanager
-def observed_call(
-    observers: Sequence[ClientCallObserver], request: Message, *, streams: bool = False
-) -> Iterator[tuple[tuple[str, str], ...]]:
-    """Lets observers watch the call with this request. Yields the metadata to send."""
-    (service,) = request.DESCRIPTOR.file.services_by_name.values()  # files of the contract have one service each
-    method = f"{service.full_name}/{request.DESCRIPTOR.name.removesuffix('Request')}"
-    metadata, code = dict[str, str](), grpc.StatusCode.OK
-    ends = [observer(method, metadata, streams=streams) for observer in observers]
-    try:
-        yield tuple(metadata.items())
-    except BaseException as error:
-        code = error.code() if isinstance(error, grpc.RpcError) else grpc.StatusCode.CANCELLED
-        raise
-    finally:
-        for end in ends:
-            if end is not None:
-                end(code)
-
-
-# Metrics of calls, answered and made, by the names and with the labels of gRFC A66.
+# Metrics of calls, by the names and with the labels of gRFC A66.
 
 DURATION_BUCKETS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
@@ -71,101 +36,27 @@ DURATION_BUCKETS = (
 """Seconds: the buckets of gRFC A66 that calls of this project reach."""
 
 
-Elsewhere = Callable[[], Mapping[tuple[str, grpc.StatusCode], tuple[int, float]]]
-"""What was answered without a call getting here: by method and code, how many, and the seconds that they took."""
-
-
-class CallMetrics(Collector):
+class CallMetrics:
     """Counts and times the calls that a server answers. Calls that are not in the contract never get here."""
 
-    def __init__(self, registry: CollectorRegistry, elsewhere: Elsewhere = dict) -> None:
-        self._started = Counter("grpc_server_call_started", "Calls started.", ["grpc_method"], registry=None)
-        self._duration = Histogram(
+    def __init__(self, registry: CollectorRegistry | None) -> None:
+        self.started = Counter("grpc_server_call_started", "Calls started.", ["grpc_method"], registry=registry)
+        self.duration = Histogram(
             "grpc_server_call_duration_seconds",
             "Time in the server; cached answers are in the lowest bucket.",
             ["grpc_method", "grpc_status"],
             buckets=DURATION_BUCKETS,
-            registry=None,
+            registry=registry,
         )
-        self._elsewhere = elsewhere
-        registry.register(self)
-
-    def collect(self) -> Iterator[Metric]:
-        """All calls. Calls that were answered elsewhere count in the lowest bucket."""
-        answered = self._elsewhere()
-        for method, code in answered:  # so that they have samples
-            self._started.labels(method)
-            self._duration.labels(method, code.name)
-        by_labels = {(method, code.name): told for (method, code), told in answered.items()}
-        for family in (*self._started.collect(), *self._duration.collect()):
-            family.samples = [_with_elsewhere(sample, by_labels) for sample in family.samples]
-            yield family
 
     def of(self, method: str, *, streams: bool) -> BeginOfCall:  # noqa: ARG002 - streams are counted like all others
         """Counts and times the calls of a method. Children are made once, so that this costs two additions a call."""
-        started = self._started.labels(method)
-        duration_of = cache(lambda code: self._duration.labels(method, code.name))
+        started = self.started.labels(method)
+        duration_of = cache(lambda code: self.duration.labels(method, code.name))
 
         def begun(_metadata: Callable[[], Metadata | None]) -> EndOfCall:
             started.inc()
             began = time.perf_counter()
             return lambda code: duration_of(code).observe(time.perf_counter() - began)
-
-        return begun
-
-
-def _with_elsewhere(sample: Sample, answered: Mapping[tuple[str, str], tuple[int, float]]) -> Sample:
-    """A sample of the calls that got here, with those that did not."""
-    method, status = sample.labels["grpc_method"], sample.labels.get("grpc_status")
-    counts = [
-        told for (of_method, of_status), told in answered.items() if of_method == method and status in {None, of_status}
-    ]
-    if not counts or sample.name.endswith("_created"):
-        return sample
-    number = 1 if sample.name.endswith("_sum") else 0
-    return sample._replace(value=sample.value + sum(told[number] for told in counts))
-
-
-class ClientCallMetrics:
-    """Counts and times the calls that a client makes, by target. A call is one attempt: no client here has gRPC retry.
-
-    Thread-safe. The targets must come from a bounded list, and be forgotten when they leave it.
-    """
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        target, status = ["grpc_method", "grpc_target"], ["grpc_method", "grpc_target", "grpc_status"]
-        self._started = Counter(
-            "grpc_client_attempt_started", "Calls of an agent to a name server.", target, registry=registry
-        )
-        self._durations = [
-            Histogram(f"grpc_client_{name}", text, status, buckets=DURATION_BUCKETS, registry=registry)
-            for name, text in (
-                ("attempt_duration_seconds", "Time of these calls with the network."),
-                ("call_duration_seconds", "The same: no call is retried."),
-            )
-        ]
-        self._targets: set[str] = set()
-        """Targets that are not forgotten: the last call to one that left may end later."""
-
-    def forget(self, target: str) -> None:
-        """Drops the series of a target that has left the list."""
-        self._targets.discard(target)
-        for metric in (self._started, *self._durations):
-            metric.remove_by_labels({"grpc_target": target})
-
-    def of(self, target: str) -> ClientCallObserver:
-        """The observer of the calls to a target."""
-        self._targets.add(target)
-
-        def begun(method: str, _metadata: dict[str, str], *, streams: bool) -> EndOfCall:  # noqa: ARG001
-            if target in self._targets:
-                self._started.labels(method, target).inc()
-            started = time.perf_counter()
-
-            def ended(code: grpc.StatusCode) -> None:
-                for duration in self._durations if target in self._targets else ():
-                    duration.labels(method, target, code.name).observe(time.perf_counter() - started)
-
-            return ended
 
         return begun

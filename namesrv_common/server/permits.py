@@ -305,11 +305,8 @@ def read_permits(path: Path) -> Permits:
         raise PermitsError(f"permits file {path}: {error}") from None
 
 
-def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None) -> WatchedFile[Permits]:
+def reloaded_permits(path: Path) -> WatchedFile[Permits]:
     """The permits of a file, read again when it changes; a change that cannot be used leaves those before in force.
-
-    Args:
-        on_reloaded: Called, in the thread that reads, when others than before are in force.
 
     Raises:
         PermitsError: It cannot be used now.
@@ -318,14 +315,13 @@ def reloaded_permits(path: Path, on_reloaded: Callable[[], None] = lambda: None)
     def logged(event: str, permits: Permits) -> None:
         _log.info(event, file=str(path), certificates=len(permits.by_certificate), tokens=len(permits.by_token))
 
-    def reloaded_now(permits: Permits) -> None:
-        on_reloaded()
-        logged("permits_reloaded", permits)
-
     def kept(error: ValueError) -> None:
         _log.error("permits_file_refused", problem=str(error), in_force="those read before")
 
-    reloaded = WatchedFile([path], lambda: read_permits(path), on_reloaded=reloaded_now, on_kept=kept)
+    def reread(permits: Permits) -> None:
+        logged("permits_reloaded", permits)
+
+    reloaded = WatchedFile([path], lambda: read_permits(path), on_reloaded=reread, on_kept=kept)
     logged("permits_loaded", reloaded.value)
     return reloaded
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
@@ -126,34 +125,6 @@ class Failures:
         return self.rich(defect)
 
 
-# Inline calls: answered without waiting for anything, which spares an engine a task for each of them.
-#
-# A task costs as much as a route's lookup. An engine that wants to runs such calls to their end in the callback that
-# brought the request.
-
-ResultT = TypeVar("ResultT")
-
-
-class Waited(RuntimeError):
-    """What was to be answered at once waits for something: a defect."""
-
-
-def run(coroutine: Coroutine[Any, Any, ResultT]) -> ResultT:
-    """Runs a coroutine that does not wait to its end, without a task. Its result, or what it raises.
-
-    Raises:
-        Waited: It waits. It was told so itself, and may have answered before it ended.
-    """
-    try:
-        coroutine.send(None)
-        coroutine.throw(Waited("a call that is answered at once waits for something"))
-    except StopIteration as ended:
-        result: ResultT = ended.value
-        return result
-    coroutine.close()
-    raise Waited("a call that is answered at once goes on waiting")
-
-
 # Handlers of calls: admission, parsing, errors and encoding, the same for every call, program and engine.
 #
 # Requests are parsed here and not by the engine, so that malformed ones get the name server's error. Answers may be
@@ -181,8 +152,6 @@ class CallHandlers:
     parse_large: ParseLarge | None = None
     """Parses requests whose memory the gate counts. None: the event loop does."""
     observers: Sequence[CallObserver] = ()
-    max_request_bytes: Callable[[MethodDescriptor], float] = lambda _: math.inf
-    """Largest request of each call, where an engine has one limit for the whole server."""
     large_streams: Collection[str] = ()
     """Full names of streams whose requests may be larger than ``MAX_STREAM_REQUEST_BYTES``."""
 
@@ -214,9 +183,9 @@ class Handler(grpc.RpcMethodHandler):  # type: ignore[type-arg]  # a generic cla
         self.behaviour: Behaviour = getattr(part, method.name)
         self.gate = handlers.gate_of(method)
         self.is_inline = method.name in getattr(part, "inline_calls", ())
-        self.most_bytes: float = MAX_STREAM_REQUEST_BYTES
-        if not method.server_streaming or method.full_name in handlers.large_streams:
-            self.most_bytes = handlers.max_request_bytes(method)
+        is_small = method.server_streaming and method.full_name not in handlers.large_streams
+        self.most_bytes = MAX_STREAM_REQUEST_BYTES if is_small else None
+        """Largest request. None: as large as the engine takes."""
         name = f"{method.containing_service.full_name}/{method.name}"
         found = [observer.of(name, streams=method.server_streaming) for observer in handlers.observers]
         self.observers = [begun for begun in found if begun is not None]
@@ -305,8 +274,8 @@ class _Call:
         """Returns a request as a message."""
         of, caller, context = self._handler, self._caller, self._context
         parse_large = None if of.is_inline else of.handlers.parse_large
-        if len(request) > of.most_bytes:
-            raise limit_exceeded("bytes of the request", len(request), int(of.most_bytes))
+        if of.most_bytes is not None and len(request) > of.most_bytes:
+            raise limit_exceeded("bytes of the request", len(request), of.most_bytes)
         self._taken = of.gate.take(caller, len(request))
         # No name for the parsed request: if this fails, it must not be held until the answer has left.
         if self._taken and parse_large is not None:

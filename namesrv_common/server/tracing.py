@@ -22,10 +22,10 @@ from opentelemetry.sdk.resources import OTELResourceDetector, Resource
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ParentBased
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, format_trace_id, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, format_trace_id, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from namesrv_common.server.call_metrics import BeginOfCall, ClientCallObserver, EndOfCall, Metadata
+from namesrv_common.server.call_metrics import BeginOfCall, EndOfCall, Metadata
 
 _CONTEXT_KEYS = frozenset({"traceparent", "tracestate"})
 _PROPAGATOR = TraceContextTextMapPropagator()
@@ -40,20 +40,6 @@ _SERVER_FAULTS = frozenset(
     }
 )
 """Codes that mark a server's span as an error, by OpenTelemetry's conventions for gRPC."""
-
-
-def traced_calls(tracer: Tracer, target: str) -> ClientCallObserver:
-    """Gives each call to a target a span, and sends its id to the server."""
-
-    def begun(method: str, metadata: dict[str, str], *, streams: bool) -> EndOfCall | None:
-        if streams:
-            return None
-        attributes = {**_attributes(method), "server.address": target}
-        span = tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
-        _PROPAGATOR.inject(metadata, set_span_in_context(span))
-        return lambda code: _end(span, code, is_error=code is not grpc.StatusCode.OK)
-
-    return begun
 
 
 def _attributes(method: str) -> dict[str, str]:
@@ -81,7 +67,7 @@ _NOISY_LOGGERS = ("opentelemetry.exporter.otlp.proto.grpc.exporter", "openteleme
 
 
 class Telemetry:
-    """The exporter of a program's spans, and the observer of the calls that it answers."""
+    """The exporter of a program's spans, and the observer of the calls that it answers and makes."""
 
     def __init__(self, service: str, version: str, *, traces_follow_callers: bool) -> None:
         """Prepares everything; connects to nobody yet. Raises ValueError if a variable has no possible value."""
@@ -123,8 +109,12 @@ class Telemetry:
 
         return None if streams else begun
 
-    def traced_calls(self, target: str) -> ClientCallObserver:
-        return traced_calls(self._tracer, target)
+    def sent(self, method: str, target: str, metadata: dict[str, str]) -> EndOfCall:
+        """Gives a call to a server a span, and adds its id to the metadata to send."""
+        attributes = {**_attributes(method), "server.address": target}
+        span = self._tracer.start_span(method, kind=SpanKind.CLIENT, attributes=attributes)
+        _PROPAGATOR.inject(metadata, set_span_in_context(span))
+        return lambda code: _end(span, code, is_error=code is not grpc.StatusCode.OK)
 
     def stop(self) -> None:
         """Sends the remaining spans for STOP_SECONDS at most. Blocks until then."""

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 
-from namesrv_common.grpc_errors import CallError
 from nsctl.commands.change import DryRun
 from nsctl.output import PERMISSIONS, Row, row
 from nsctl.session import FOUND, Agent, AgentClient, Agents, Fleet, Session
@@ -72,7 +71,7 @@ def permission(
     """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
     request = agent_pb.UpdateBrokerPermissionRequest(broker_permission=perm)
     change = None if dry_run else (lambda client: client.agent.UpdateBrokerPermission(request).accepted_count)
-    _change(session, agent, lambda found: PERMISSIONS[found.broker_permission], PERMISSIONS[perm], change)
+    _change(session, agent, lambda found: PERMISSIONS[found.broker_permission & 7], PERMISSIONS[perm], change)
 
 
 def _change(
@@ -95,12 +94,12 @@ def _change(
                 "name_servers": len(found.targets),
             }
             if change is not None:
-                [(_, answer)] = fleet.each(change)
-                if isinstance(answer, CallError):
-                    session.failed(answer)
-                    shown |= {"result": f"failed: {answer.reason}", "accepted": None}
-                else:
-                    shown |= {"result": "done", "accepted": answer}
+                answers, errors = fleet.each(change)
+                for accepted in answers.values():
+                    shown |= {"result": "done", "accepted": accepted}
+                for error in errors.values():
+                    session.failed(error)
+                    shown |= {"result": f"failed: {error.reason}", "accepted": None}
             rows.append(shown)
     columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if change is None else ("accepted",)))
     session.show(rows, columns)
@@ -108,7 +107,7 @@ def _change(
 
 def _statuses(session: Session, fleet: Fleet[AgentClient]) -> dict[str, agent_pb.GetAgentStatusResponse]:
     """The status of agents that answer. Standard error names the others."""
-    return session.answered(fleet.each(lambda client: client.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest())))
+    return session.asked(fleet, lambda client: client.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest()))
 
 
 def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:

@@ -28,7 +28,7 @@ from nsctl.held import (
     tables,
 )
 from nsctl.output import For, Format, Row, millis_from_now, row
-from nsctl.session import REFUSED, Session
+from nsctl.session import REFUSED, Ended, Session
 
 # Broker groups as people name them: one by its name, or several by a pattern.
 
@@ -63,13 +63,13 @@ def groups_named(broker: str, cluster: str | None) -> GroupKey | GroupPattern:
 def groups_of(
     session: Session, named: GroupKey | GroupPattern, ask: Callable[[NamesrvClient], Iterable[GroupKey]], kind: str
 ) -> list[GroupKey]:
-    """The group that was named, or all that match at some name server, sorted. Reports if there are none."""
+    """The group that was named, or all that match at some name server, sorted. Raises Ended if there are none."""
     if isinstance(named, GroupKey):
         return [named]
     answers = session.each(ask)
     found = sorted({group for groups in answers.values() for group in groups if named.matches(group)})
     if not found:
-        session.note(f"no {kind} matches {named.text}", REFUSED)
+        raise Ended(f"no {kind} matches {named.text}", REFUSED)
     return found
 
 
@@ -139,8 +139,19 @@ def drain(
     """Takes write permission from broker groups until they are restored (mqadmin wipeWritePerm)."""
     named, ends_at_millis = groups_named(broker, cluster), millis_from_now(duration)
     groups = groups_of(session, named, lambda server: tables(server, GROUPS).groups, "broker group")
-    if isinstance(named, GroupPattern) and not _may_drain(session, groups, force=force, dry_run=dry_run):
-        return
+    if isinstance(named, GroupPattern):
+        effects = session.each(partial(_effect, groups=groups))
+        losing = {endpoint: topics for endpoint, (_, topics) in effects.items() if topics}
+        needs_force = bool(losing) and not force
+        if dry_run:
+            _show_effects(session, effects, "would need --force" if needs_force else "would be done")
+        for endpoint, topics in losing.items():
+            lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
+            session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
+        if dry_run:
+            return
+        if needs_force:
+            raise Ended("nothing has changed; repeat with --force if that is meant", REFUSED)
     requests = [
         pb.WipeWritePermOfBrokerRequest(
             broker_name=group.broker,
@@ -155,38 +166,21 @@ def drain(
     _on_all(session, requests, "topics=wipe_topic_count")
 
 
-def _may_drain(session: Session, groups: Sequence[GroupKey], *, force: bool, dry_run: bool) -> bool:
-    """Reports whether the groups of a pattern are to be drained now. Shows a dry run, and what speaks against it."""
-    if not groups:
-        return False
-    effects = session.each(partial(_effect, groups=groups))
-    losing = {endpoint: topics for endpoint, (_, topics) in effects.items() if topics}
-    needs_force = bool(losing) and not force
-    if dry_run:
-        _show_effects(session, effects, "would need --force" if needs_force else "would be done")
-    for endpoint, topics in losing.items():
-        lose = f"{counted(len(topics), 'topic')} would lose the last writable queue: {_some(topics)}"
-        session.note(f"{endpoint}: {'' if force else f'{TOPICS_IN_USE}: '}{lose}")
-    if needs_force and not dry_run:
-        session.note("nothing has changed; repeat with --force if that is meant", REFUSED)
-    return not (needs_force or dry_run)
-
-
 def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
     """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
     named = groups_named(broker, cluster)
     # A drained group need not be registered.
     groups = groups_of(session, named, lambda server: drains(all_intents(server)), "drained broker group")
-    if dry_run and groups and isinstance(named, GroupPattern):
+    if dry_run and isinstance(named, GroupPattern):
         _show_effects(session, session.each(partial(_effect, groups=groups)), "would be done")
-    elif groups:
-        requests = [
-            pb.AddWritePermOfBrokerRequest(
-                broker_name=group.broker, cluster_name=group.cluster or None, comment=why, validate_only=dry_run
-            )
-            for group in groups
-        ]
-        _on_all(session, requests, "topics=add_topic_count")
+        return
+    requests = [
+        pb.AddWritePermOfBrokerRequest(
+            broker_name=group.broker, cluster_name=group.cluster or None, comment=why, validate_only=dry_run
+        )
+        for group in groups
+    ]
+    _on_all(session, requests, "topics=add_topic_count")
 
 
 def delete_topic(

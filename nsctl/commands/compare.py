@@ -2,30 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Annotated
 
 import typer
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1.admin_service_pb2 import Intent
 
-from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.commands.history import last_change
+from nsctl.contexts import address
 from nsctl.findings import first_few
 from nsctl.held import (
     ABSENT,
+    FIELDS,
     LIVES,
     TOPICS,
     Difference,
     GroupKey,
     Held,
-    IntentKey,
-    KvKey,
-    QueuesKey,
-    SettingKey,
+    Tables,
     differences,
     disagreements,
     group_of,
@@ -47,7 +46,7 @@ MOST_DIFFERENCES = 200
 def diff(session: Session) -> None:
     """Do all name servers agree? Says what differs, and since when; exit code 1 if anything does."""
     helds = session.each(lambda server: read(server, wanted=[LIVES]))
-    if len(helds) < len(session.servers.all):
+    if len(helds) < len(session.servers):
         session.note("only those that answered are compared")
     if any(one.refusal for one in helds.values()):
         session.note("intents, KV configuration and settings are compared only where you may read them", REFUSED)
@@ -55,30 +54,29 @@ def diff(session: Session) -> None:
     everywhere = [{key[:2] for key in one.tables.lives} for one in helds.values()]
     groups = {one.subject[:2] for one in found.get("broker", ())}.intersection(*everywhere)
     if groups:  # a fleet may have 100,000 topics
-        answers = session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
-        routes = {str(endpoint): answer for endpoint, answer in answers if not isinstance(answer, CallError)}
+        answers, _ = session.servers.each(lambda server: rows_of(tables(server, TOPICS)))
+        routes = {str(endpoint): answer for endpoint, answer in answers.items()}
         rows = differences([routes.get(name) for name in helds])
         found["topic"] = _applications_first(row for row in rows if row.subject[:2] in groups)
     parts = []
     for kind, differing in found.items():
-        shown, columns = _rows(differing, helds)
+        shown, columns = _rows(kind, differing, helds)
         if kind == "broker":
             shown = [{**row, "since": iso(last_change(session, str(row["broker"])))} for row in shown]
-            columns = (*(column for column in columns if column not in helds), "since", *helds)
+            columns = (*FIELDS[kind], "since", *helds)
         parts.append((kind, shown, columns))
     _show(session, parts, f"between {counted(len(helds), 'name server')}")
 
 
 def _applications_first(found: Iterable[Difference]) -> list[Difference]:
     """Rows of routes that differ. No more than ``MOST_DIFFERENCES`` of them are shown."""
-    return sorted(found, key=lambda row: (not is_application(row.subject.topic, row.subject[:2]), row.subject))
+    return sorted(found, key=lambda row: (not is_application(row.subject[2], row.subject[:2]), row.subject))
 
 
-def _rows(found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
+def _rows(kind: str, found: Sequence[Difference], where: Iterable[str]) -> tuple[list[Row], Sequence[str]]:
     """Rows of what differs, and their columns: the names of the subject's fields, and whom was asked."""
-    shown = found[:MOST_DIFFERENCES]
-    rows: list[Row] = [{**one.subject._asdict(), **dict(zip(where, one.said, strict=True))} for one in shown]
-    return rows, tuple(rows[0]) if rows else ()
+    columns = (*FIELDS[kind], *where)
+    return [dict(zip(columns, (*one.subject, *one.said), strict=True)) for one in found[:MOST_DIFFERENCES]], columns
 
 
 Part = tuple[str, Sequence[Row], Sequence[str]]
@@ -108,24 +106,8 @@ CLIENTS = "clients_of_rocketmq"
 """What clients of the other name server do."""
 SHOWN_TOPICS = 3
 """Topics that are named with a broker or a decision."""
-PACE = "scanNotActiveBrokerInterval"
+PACE = ("scanNotActiveBrokerInterval",)
 """A setting that no client and no broker sees, and that has another default there."""
-
-
-class Shown(NamedTuple):
-    """What a name server shows: here or of RocketMQ."""
-
-    groups: dict[GroupKey, str]
-    """Addresses of each group."""
-    rows: dict[QueuesKey, str]
-    """Rows of routes as clients get them."""
-    kv: Mapping[Any, object] | None
-    """Values in short."""
-    settings: Mapping[SettingKey, str]
-
-    def topics_of(self, group: GroupKey) -> list[str]:
-        """Topics on a group."""
-        return [row.topic for row in self.rows if row[:2] == group]
 
 
 def compare_rocketmq(
@@ -135,59 +117,54 @@ def compare_rocketmq(
     rocketmq_tls_ca: RocketmqTlsCa = None,
 ) -> None:
     """Does a name server of RocketMQ show the same? Exit code 1 for a difference that no intent in force explains."""
-    try:
-        endpoint = Endpoint.parse(rocketmq)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    endpoint = address(rocketmq)
     held = session.servers.first(read)
-    addresses, kv = _addresses(held.tables.groups.values()), held.compared()["kv"]
-    here = Shown(addresses, rows_of(held.tables), kv, held.settings or {})
     with session.rocketmq(endpoint, rocketmq_tls_ca) as theirs:
-        names = {*held.tables.routes, *theirs.topics()}
-        there = _there(session, theirs, sorted(names), here)
-    both = here.groups.keys() & there.groups.keys()
-    differing = [row for row in differences([here.rows, there.rows]) if row.subject[:2] in both]
-    planned, topics = _explained(differing, held)
-    brokers = [_broker_row(one, here, there) for one in differences([here.groups, there.groups])[:MOST_DIFFERENCES]]
-    shared = {key: here.settings[key] for key in there.settings}
+        topics = {*held.tables.routes, *theirs.topics()}
+        there = _there(session, theirs, sorted(topics), held)
+    both = held.tables.groups.keys() & there.tables.groups.keys()
+    rows = [rows_of(one.tables) for one in (held, there)]
+    planned, others = _explained([row for row in differences(rows) if row.subject[:2] in both], held)
+    names, addresses = held.tables.named | there.tables.named, [_addresses(one.tables) for one in (held, there)]
+    brokers = [_broker_row(one, rows[0] | rows[1], names) for one in differences(addresses)[:MOST_DIFFERENCES]]
     parts: list[Part] = [
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
-        ("topic", *_rows(_applications_first(topics), ROCKETMQ)),
-        ("kv", *_rows(differences([here.kv, there.kv]), ROCKETMQ)),
-        ("setting", *_rows(differences([shared, there.settings]), ROCKETMQ)),
-        (PLANNED, [_planned_row(*one, here) for one in planned], (*IntentKey._fields, "until", "why", CLIENTS)),
+        ("topic", *_rows("topic", _applications_first(others), ROCKETMQ)),
+        *((kind, *_rows(kind, found, ROCKETMQ)) for kind, found in disagreements([held, there]).items()),
+        (PLANNED, [_planned_row(*one, names) for one in planned], (*FIELDS["intent"], "until", "why", CLIENTS)),
     ]
-    _show(session, parts, f"between here and {endpoint} in {counted(len(names), 'topic')}")
+    _show(session, parts, f"between here and {endpoint} in {counted(len(topics), 'topic')}")
     if held.refusal:
         session.note(
             "you may not read what operators changed: KV and settings are not compared, intents not known", REFUSED
         )
 
 
-def _there(session: Session, server: RocketmqClient, names: Iterable[str], here: Shown) -> Shown:
-    """What it shows of some topics, and of what is here. It has no list of its namespaces."""
-    rows = {key: said for topic in names for key, said in queues(topic, server.queues(topic)).items()}
-    spaces = {ORDER, *(key.namespace for key in here.kv or ())}
+def _there(session: Session, server: RocketmqClient, topics: Iterable[str], here: Held) -> Held:
+    """What is here, with what it shows of that and of some topics instead. It has no list of its namespaces."""
+    routes = {topic: route_data_pb2.TopicRouteData(queue_datas=server.queues(topic)) for topic in topics}
     kv = None
     if here.kv is not None:
-        kv = {KvKey(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
+        spaces = {ORDER, *(namespace for namespace, _ in here.kv)}
+        kv = {(space, key): shown_value(value) for space in spaces for key, value in server.kv(space).items()}
     try:
         told = server.settings()
     except CallError as error:
         session.note(f"settings are not compared: {error}", REFUSED)
         told = {}
-    shared = {key for key in here.settings if key.setting in told and key.setting != PACE}
-    return Shown(_addresses(server.groups()), rows, kv, {key: told[key.setting] for key in shared})
+    settings = {key: value if key == PACE else told.get(*key, value) for key, value in (here.settings or {}).items()}
+    shown = here.tables._replace(groups={group_of(one): one for one in server.groups()}, routes=routes)
+    return replace(here, tables=shown, kv=kv, settings=settings)
 
 
 ORDER = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics (RocketMQ: NamesrvUtil.NAMESPACE_ORDER_TOPIC_CONFIG)."""
 
 
-def _addresses(groups: Iterable[route_data_pb2.BrokerData]) -> dict[GroupKey, str]:
+def _addresses(shown: Tables) -> dict[GroupKey, str]:
     return {
-        group_of(group): ", ".join(f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs)
-        for group in groups
+        key: ", ".join(f"{broker.broker_id}: {broker.broker_addr}" for broker in group.broker_addrs)
+        for key, group in shown.groups.items()
     }
 
 
@@ -195,7 +172,7 @@ def _explained(found: Sequence[Difference], held: Held) -> tuple[list[tuple[Inte
     """The intents in force that explain rows, each with the topics of its rows; and the rows that none explains."""
     intents = held.intents or ()
     rows = [(row, next((one for one in intents if _explains(one, row, held)), None)) for row in found]
-    planned = [(one, [row.subject.topic for row, intent in rows if intent is one]) for one in intents]
+    planned = [(one, [row.subject[2] for row, intent in rows if intent is one]) for one in intents]
     return [(one, topics) for one, topics in planned if topics], [row for row, intent in rows if intent is None]
 
 
@@ -210,32 +187,29 @@ def _explains(intent: Intent, row: Difference, held: Held) -> bool:
     return theirs == reported and group_of(intent) == (cluster, broker)
 
 
-def _broker_row(found: Difference, here: Shown, there: Shown) -> Row:
+def _broker_row(found: Difference, rows: Iterable[tuple[str, str, str]], names: Collection[str]) -> Row:
     ours, theirs = found.said
-    group = found.subject
-    if theirs == ABSENT:
-        seen = f"do not use it: {_named(here.topics_of(group), here)}"
-    elif ours == ABSENT:
-        seen = f"use it: {_named(there.topics_of(group), there)}"
-    else:
-        seen = f"call {theirs}"
-    return {**group._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
+    seen = f"call {theirs}"
+    if ABSENT in found.said:
+        topics = _named([topic for *group, topic in rows if tuple(group) == found.subject], names)
+        seen = f"do not use it: {topics}" if theirs == ABSENT else f"use it: {topics}"
+    return {**found.subject._asdict(), "here": ours, "rocketmq": theirs, CLIENTS: seen}
 
 
-def _planned_row(intent: Intent, topics: Sequence[str], here: Shown) -> Row:
+def _planned_row(intent: Intent, topics: Sequence[str], names: Collection[str]) -> Row:
     if intent.kind == Intent.KIND_TOPIC_HOLD:
         seen = f"still find {intent.topic}"
     elif intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        seen = f"keep writing to {intent.broker_name}: {_named(topics, here)}"
+        seen = f"keep writing to {intent.broker_name}: {_named(topics, names)}"
     else:
-        seen = f"cannot write to {intent.broker_name}: {_named(topics, here)}"
+        seen = f"cannot write to {intent.broker_name}: {_named(topics, names)}"
     until = iso(intent.ends_at_millis)
-    return {**intent_key(intent)._asdict(), "until": until, "why": intent.comment, CLIENTS: seen}
+    about = dict(zip(FIELDS["intent"], intent_key(intent), strict=True))
+    return {**about, "until": until, "why": intent.comment, CLIENTS: seen}
 
 
-def _named(topics: Sequence[str], fleet: Shown) -> str:
+def _named(topics: Sequence[str], named_after: Collection[str]) -> str:
     """Topics of applications, in short."""
-    named_after = {name for group in fleet.groups for name in group}
     own = sorted(topic for topic in topics if is_application(topic, named_after))
     if not own:
         return "no topic of an application"

@@ -18,7 +18,6 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint, unreachable_addresses
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
 from nsctl.findings import Code, Finding, Severity, first_few, merged
@@ -34,10 +33,9 @@ from nsctl.held import (
     intent_key,
     lacks_writable_queue,
     read,
-    reason_of,
     until,
 )
-from nsctl.output import Format, iso
+from nsctl.output import Format, iso, row
 from nsctl.session import FOUND, WARNED, Session, check_silence
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
@@ -57,8 +55,7 @@ SHOWN_INTENTS = 20
 def check_status(status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
     """What a name server says of itself."""
     if not status.warm:
-        what = "is warming: unknown topics are UNAVAILABLE there"
-        yield Finding(Code.WARMING, what, "wait until its brokers are back")
+        yield Finding(Code.WARMING, "is warming: unknown topics are UNAVAILABLE there")
     if status.guard_tripped:
         count = status.guarded_broker_count
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
@@ -67,8 +64,7 @@ def check_status(status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
         yield Finding(Code.GUARD_HOLDS_BROKERS, held, do)
     elif status.unconfirmed_broker_count:
         held = counted(status.unconfirmed_broker_count, "broker")
-        do = "wait for them, or see why they do not register"
-        yield Finding(Code.BROKERS_UNCONFIRMED, f"{held} known from its snapshot file only", do)
+        yield Finding(Code.BROKERS_UNCONFIRMED, f"{held} known from its snapshot file only")
     if status.data_dir_problem:
         what = f"cannot write its data directory: {status.data_dir_problem}"
         do = "make room, or correct the rights: it tries again by itself; until then it may refuse changes by operators"
@@ -79,20 +75,18 @@ def check_diagnostics(told: diagnostics_service_pb2.GetDiagnosticsResponse) -> I
     """Problems of a name server's process, and of what brokers send it."""
     if told.loop_lag_millis > LAG_MILLIS:
         lag = f"calls waited up to {told.loop_lag_millis / 1000:,.1f} s during the last minute: its event loop stood"
-        yield Finding(Code.EVENT_LOOP_HELD_UP, lag, "give it more CPU, or find the callers that load it")
-    log = "see the broker and the reason in its log"
+        yield Finding(Code.EVENT_LOOP_HELD_UP, lag)
     if told.HasField("refused_ago_millis") and told.refused_ago_millis < REFUSED_MILLIS:
-        yield Finding(Code.REGISTRATIONS_REFUSED, "refuses registrations of brokers, which have no routes then", log)
+        yield Finding(Code.REGISTRATIONS_REFUSED, "refuses registrations of brokers, which have no routes then")
     if told.HasField("skipped_ago_millis") and told.skipped_ago_millis < REFUSED_MILLIS:
-        what = "leaves topics out of registrations, so they have no route"
-        yield Finding(Code.TOPICS_SKIPPED, what, log)
+        yield Finding(Code.TOPICS_SKIPPED, "leaves topics out of registrations, so they have no route")
 
 
 def check_clock(clock: Clock) -> Iterator[Finding]:
     """A name server's clock that differs from this machine's."""
     if clock.skew > SKEW_SECONDS:
         what = f"its clock is {clock.skew:,.1f} s {'behind' if clock.theirs < clock.began else 'ahead of'} ours"
-        yield Finding(Code.CLOCK_SKEW, what, "set the clocks: times shown and ends of intents go by them")
+        yield Finding(Code.CLOCK_SKEW, what)
 
 
 def check_intents(intents: Sequence[Intent], now_millis: float) -> Iterator[Finding]:
@@ -106,8 +100,7 @@ def check_intents(intents: Sequence[Intent], now_millis: float) -> Iterator[Find
         code = Code.INTENT_FORGOTTEN if forgotten else Code.INTENT_IN_FORCE
         yield Finding(code, what, lift, subject=(intent_key(intent), intent.comment, intent.ends_at_millis))
     if len(intents) > SHOWN_INTENTS:
-        what = f"{len(intents) - SHOWN_INTENTS:,} more intents are in force"
-        yield Finding(Code.INTENT_IN_FORCE, what, "`nsctl intents` lists all")
+        yield Finding(Code.INTENT_IN_FORCE, f"{len(intents) - SHOWN_INTENTS:,} more intents are in force")
 
 
 def _subject(intent: Intent) -> tuple[str, str]:
@@ -150,16 +143,16 @@ def check_liveness(lives: Collection[route_data_pb2.BrokerLiveInfo], now: float)
             yield Finding(Code.BROKER_SILENT, f"{who} was last seen {silent / 1000:,.0f} s ago", do, subject=who)
         if not live.has_channel and not live.unconfirmed:
             what = f"{who} has no channel: its death shows only after its timeout"
-            yield Finding(Code.BROKER_WITHOUT_CHANNEL, what, "run the broker agent beside it")
+            yield Finding(Code.BROKER_WITHOUT_CHANNEL, what)
     unreachable = set(unreachable_addresses(one.broker_addr for one in lives))
     if odd := [one for one in lives if one.broker_addr in unreachable]:
         who = first_few([f"{one.broker_name} ({one.broker_addr})" for one in odd])
         what = f"{counted(len(odd), 'broker')} registered an address that other machines cannot call: {who}"
-        yield Finding(Code.BROKER_ADDRESS_LOCAL, what, "set the address that clients call (RocketMQ: brokerIP1)")
+        yield Finding(Code.BROKER_ADDRESS_LOCAL, what)
     for (cluster, name), members in groups.items():
         if all(live.broker_id != 0 for live in members):
             what = f"group {name} of {cluster} has no master: {counted(len(members), 'slave')}"
-            yield Finding(Code.GROUP_WITHOUT_MASTER, what, "start the master, or promote a slave")
+            yield Finding(Code.GROUP_WITHOUT_MASTER, what)
 
 
 def check_names(groups: Iterable[GroupKey]) -> Iterator[Finding]:
@@ -196,7 +189,7 @@ def check_topics(
     if planned:
         ends = first_few([f"{one.broker_name} {until(one, 'with no end')}" for one in drained.values()], 3)
         what = f"{_lacking(planned)} no writable queue during a drain ({ends}): {first_few(planned)}"
-        yield Finding(Code.TOPICS_DRAINED, what, "restore a broker, or stop the producers of these topics")
+        yield Finding(Code.TOPICS_DRAINED, what)
 
 
 def _lacking(topics: Sequence[str]) -> str:
@@ -244,7 +237,7 @@ class Lost(NamedTuple):
 def losses(entries: Iterable[admin_service_pb2.AuditEntry], reasons: Collection[int]) -> list[Lost]:
     """Reads the brokers that left for some reasons, as far as summaries name them; the newest first."""
     return [
-        Lost(BrokerKey(cluster, broker, int(number), addr), entry.applied_at_millis, reason_of(entry))
+        Lost(BrokerKey(cluster, broker, int(number), addr), entry.applied_at_millis, row(entry)["removal_reason"])
         for entry in entries
         if entry.removed_broker_count and entry.removal_reason in reasons
         for broker, addr, number, cluster, what in _BROKER.findall(entry.summary)
@@ -266,9 +259,7 @@ def check_losses(
             newest.setdefault(one.key, one)
     gone = [one for key, one in newest.items() if key[:3] not in there]
     for one in gone[:SHOWN_LOSSES]:
-        has_agent = one.reason == "BROKER_DOWN"
-        elsewhere = "see its machine, its own log, and the log of its agent if it has one"
-        do = "start the broker; its agent is there" if has_agent else elsewhere
+        do = "start the broker; its agent is there" if one.reason == "BROKER_DOWN" else ""
         yield Finding(Code.BROKER_LOST, str(one), do, subject=one.key)
     if left_out := Counter(one.reason for one in gone[SHOWN_LOSSES:]):
         reasons = ", ".join(f"{number} {reason}" for reason, number in left_out.items())
@@ -318,8 +309,7 @@ def check_certificate(endpoint: Endpoint, files: ClientFiles, timeout_seconds: f
     assert shown is not None, "it was checked"
     days = (ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()) / 86_400
     if days < ENDS_SOON_DAYS:
-        what = f"its certificate ends in {days:,.1f} days"
-        yield Finding(Code.CERTIFICATE_ENDS_SOON, what, "renew it; the name server reads it again by itself")
+        yield Finding(Code.CERTIFICATE_ENDS_SOON, f"its certificate ends in {days:,.1f} days")
 
 
 # All findings of a fleet.
@@ -333,8 +323,7 @@ def examined(held: Held) -> Iterator[Finding]:
         yield from check_diagnostics(held.diagnostics)
     yield from check_clock(held.tables.clock)
     if held.status.warm and not held.tables.lives:
-        do = "see which name servers the brokers are given (RocketMQ: namesrvAddr)"
-        yield Finding(Code.NO_BROKERS, "no broker is registered", do)
+        yield Finding(Code.NO_BROKERS, "no broker is registered")
     yield from check_liveness(held.tables.lives.values(), now)
     yield from check_names(held.tables.groups)
     yield from check_topics(held.tables.routes, held.tables.named, held.intents or ())
@@ -343,8 +332,7 @@ def examined(held: Held) -> Iterator[Finding]:
     yield from check_contests(losses(entries, {route_data_pb2.REMOVAL_REASON_REPLACED}), now)
     yield from check_intents(held.intents or (), now * 1000)
     if held.refusal:
-        what = f"hides its journal or what operators changed: {held.refusal}"
-        yield Finding(Code.NOT_ALLOWED, what, "show a certificate or token that may administer")
+        yield Finding(Code.NOT_ALLOWED, f"hides its journal or what operators changed: {held.refusal}")
 
 
 _WORDS = {"broker": "brokers or topics", "intent": "intents", "kv": "KV configuration", "setting": "settings"}
@@ -354,39 +342,32 @@ def together(helds: Sequence[Held], differing: Iterable[str]) -> Iterator[Findin
     """What is wrong with the name servers together; ``differing`` has the kinds in which they differ."""
     versions = sorted({one.status.version for one in helds})
     if len(versions) > 1:
-        yield Finding(Code.VERSIONS_DIFFER, f"name servers of versions {', '.join(versions)}", "finish the upgrade")
+        yield Finding(Code.VERSIONS_DIFFER, f"name servers of versions {', '.join(versions)}")
     names = [one.status.header.namesrv_name for one in helds]
     for name in sorted({name for name in names if names.count(name) > 1}):
-        what = f"two name servers call themselves {name}"
-        yield Finding(Code.SAME_NAME_TWICE, what, "give each a --name of its own")
+        yield Finding(Code.SAME_NAME_TWICE, f"two name servers call themselves {name}")
     if words := [_WORDS[kind] for kind in differing]:
-        what = f"name servers differ in {', '.join(words)}"
-        yield Finding(Code.NAME_SERVERS_DISAGREE, what, "`nsctl diff` says which", subject="")
+        yield Finding(Code.NAME_SERVERS_DISAGREE, f"name servers differ in {', '.join(words)}", subject="")
 
 
 def doctor(session: Session) -> None:
     """Looks for what is wrong with the fleet and says what to do; exit code 1 for a problem, 5 for a warning."""
-    found: list[tuple[str, Finding]] = []
-    helds: list[Held] = []
-    for endpoint, answer in session.servers.each(
+    answers, errors = session.servers.each(
         lambda server: read(server, most_entries=MOST_ENTRIES, journal_seconds=LOSS_SECONDS)
-    ):
-        said: list[Finding] = []
-        if isinstance(answer, CallError):
-            said.append(check_silence(answer, session.timeout_seconds))
-        else:
-            said += examined(answer)
-            helds.append(answer)
-        if session.security is not None:
-            said += check_certificate(endpoint, session.security.files, session.timeout_seconds)
-        found += [(str(endpoint), one) for one in said]
+    )
+    helds, seconds = list(answers.values()), session.timeout_seconds
+    found = [(str(at), check_silence(error, seconds)) for at, error in errors.items()]
+    found += [(str(at), one) for at, held in answers.items() for one in examined(held)]
+    if session.security is not None:
+        for at in (server.endpoint for server in session.servers):
+            found += [(str(at), one) for one in check_certificate(at, session.security.files, seconds)]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]
     if session.form is Format.TABLE:
-        everywhere = [str(server.endpoint) for server in session.servers.all]
-        for row, finding in zip(rows, findings, strict=True):
-            if len(everywhere) > 1 and list(finding.at) in ([], everywhere):
-                row["name_servers"] = "all"
+        everywhere = [str(server.endpoint) for server in session.servers]
+        for shown in rows:
+            if len(everywhere) > 1 and shown["name_servers"] in ([], everywhere):
+                shown["name_servers"] = "all"
     if rows or session.form is not Format.TABLE:
         session.show(rows, ("severity", "code", "name_servers", "what", "do"))
     if not rows:

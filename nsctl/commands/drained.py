@@ -10,14 +10,14 @@ from typing import Annotated
 import typer
 
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import groups_named
-from nsctl.held import GroupKey, all_intents, drains, live_brokers
+from nsctl.contexts import address
+from nsctl.held import LIVES, GroupKey, all_intents, drains, group_of, tables
 from nsctl.output import Row, duration
 from nsctl.rocketmq import Load
-from nsctl.session import FOUND, REFUSED, USAGE, RocketmqTlsCa, Session
+from nsctl.session import FOUND, REFUSED, USAGE, Ended, RocketmqTlsCa, Session
 
 PAUSE_SECONDS = 5.0
 """Pause between two questions with ``--wait``: a broker looks at all queues of all consumer groups for an answer."""
@@ -46,12 +46,10 @@ def drained(
     named = groups_named(broker, cluster)
     if not isinstance(named, GroupKey):
         raise typer.BadParameter(f"{broker} is a pattern: name one broker group")
-    address = _address(session, named, broker_addr, yes=yes)
-    if address is None:
-        return
+    master_at = _address(session, named, broker_addr, yes=yes)
     deadline = time.monotonic() + (wait or 0)
     while True:
-        with session.rocketmq(address, rocketmq_tls_ca) as master:
+        with session.rocketmq(master_at, rocketmq_tls_ca) as master:
             lags, load = master.lags(named.broker), master.load()
         rows = _rows(lags, load, named, ignore or ())
         left = deadline - time.monotonic()
@@ -59,7 +57,7 @@ def drained(
             break
         time.sleep(min(PAUSE_SECONDS, left))
     session.show(rows, ("what", "consumer_group=group", "topic", "messages"))
-    who, messages = f"{named.broker} at {address}", sum(row["messages"] for row in rows)
+    who, messages = f"{named.broker} at {master_at}", sum(row["messages"] for row in rows)
     session.note(f"{who}: {counted(messages, 'message')} left" if messages else f"{who} is empty", FOUND if rows else 0)
     if load.written_per_second is None:
         session.note(f"{who} has just started and does not know yet whether it is written to; ask again in 10 s")
@@ -67,8 +65,9 @@ def drained(
         rate = f"{load.written_per_second:,.1f} messages per second"
         session.note(f"{who} was written to during the last 10 s: {rate}")
     # Producers get it as writable there. Name servers that hide their intents are left out.
-    for endpoint, groups in session.servers.each(lambda server: drains(all_intents(server))):
-        if not isinstance(groups, CallError) and not any(_is_of(named, *group) for group in groups):
+    answers, _ = session.servers.each(lambda server: drains(all_intents(server)))
+    for endpoint, groups in answers.items():
+        if not any(map(named.matches, groups)):
             session.note(f"{endpoint}: {named.broker} is not drained there")
 
 
@@ -84,43 +83,33 @@ def _rows(lags: Mapping[tuple[str, str], int], load: Load, named: GroupKey, igno
     return [row for row in rows if row["messages"]]
 
 
-def _is_of(named: GroupKey, cluster: str, broker: str) -> bool:
-    return named.broker == broker and named.cluster in ("", cluster)
-
-
-def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool) -> Endpoint | None:
-    """The address to call, or None with a note.
+def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool) -> Endpoint:
+    """The address to call. Raises Ended if there is none to be called.
 
     The operator names or confirms it: a registration may say any address, and the operator's machine calls it.
     """
-    try:
-        if given is not None:
-            return Endpoint.parse(given)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+    if given is not None:
+        return address(given)
     found = sorted(
         {
             live.broker_addr
-            for lives in session.each(live_brokers).values()
-            for live in lives
-            if live.broker_id == MASTER_ID and _is_of(named, live.cluster_name, live.broker_name)
+            for held in session.each(lambda server: tables(server, LIVES)).values()
+            for live in held.lives.values()
+            if live.broker_id == MASTER_ID and named.matches(group_of(live))
         }
     )
     if len(found) != 1:
         told = f"has several: {', '.join(found)}" if found else "has none that is registered"
-        session.note(f"{named.broker} is asked at its master, and {told}; name it with --broker-addr HOST:PORT")
-        session.found(USAGE if found else REFUSED)
-        return None
+        text = f"{named.broker} is asked at its master, and {told}; name it with --broker-addr HOST:PORT"
+        raise Ended(text, USAGE if found else REFUSED)
     try:
-        address = Endpoint.parse(found[0])
+        registered = Endpoint.parse(found[0])
     except ValueError as error:
-        session.note(f"{named.broker} registered an address that cannot be called: {error}", REFUSED)
-        return None
-    if yes or (at_terminal() and typer.confirm(f"Call {address}, which registered as {named.broker}?", err=True)):
-        return address
-    session.note(f"{address} registered as {named.broker} and was not called; allow it with --broker-addr {address}")
-    session.found(USAGE)
-    return None
+        raise Ended(f"{named.broker} registered an address that cannot be called: {error}", REFUSED) from error
+    if yes or (at_terminal() and typer.confirm(f"Call {registered}, which registered as {named.broker}?", err=True)):
+        return registered
+    text = f"{registered} registered as {named.broker} and was not called; allow it with --broker-addr {registered}"
+    raise Ended(text, USAGE)
 
 
 def at_terminal() -> bool:

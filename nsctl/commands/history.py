@@ -6,7 +6,7 @@ import heapq
 import json
 import re
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import Annotated, Any, NamedTuple
@@ -17,11 +17,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern
 from nsctl.commands.change import PATTERN, groups_named
-from nsctl.held import GroupKey, entries, point, reason_of, tables
+from nsctl.held import GroupKey, point, tables
 from nsctl.output import Format, Row, duration, row
 from nsctl.session import REFUSED, Session
 
@@ -91,9 +90,10 @@ def history(
 def last_change(session: Session, broker: str) -> int:
     """When the last change of a group was applied anywhere, in milliseconds since the Unix epoch; 0 if unknown."""
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=broker, page_size=1)
-    answers = session.servers.each(lambda server: next(entries(server, request), admin_service_pb2.AuditEntry()))
-    times = [one.applied_at_millis for _, one in answers if not isinstance(one, CallError)]
-    return max(times, default=0)
+    answers, _ = session.servers.each(
+        lambda server: list(islice(server.items(server.admin.ListAuditEntries, request, "entries"), 1))
+    )
+    return max((one.applied_at_millis for found in answers.values() for one in found), default=0)
 
 
 # The journals that ``history`` reads.
@@ -117,8 +117,8 @@ def newest_rows(server: NamesrvClient, wanted: Wanted) -> list[Row]:
     if wanted.since is None:
         return _rows(server, wanted, wanted.limit)
     # The journal's times are by the clock of its name server, which comes with each table: this one is small.
-    now = tables(server, pb.ROUTE_TABLE_CLUSTERS).clock.theirs
-    return _rows(server, wanted, wanted.limit, from_millis=int((now - wanted.since) * 1000))
+    clock = tables(server, pb.ROUTE_TABLE_CLUSTERS).clock
+    return _rows(server, wanted, wanted.limit, from_millis=clock.millis_before(wanted.since))
 
 
 def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> list[Row]:
@@ -128,13 +128,13 @@ def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> li
         topic=wanted.topic, broker_name=wanted.broker, page_size=size, **bounds
     )
     causes = set(wanted.causes)
-    found = (
+    found: Iterator[Row] = (
         one
-        for one in entries(server, request)
-        if not causes or causes.intersection((_plain(one.cause), _plain(reason_of(one))))
+        for entry in server.items(server.admin.ListAuditEntries, request, "entries")
+        for one in [{"endpoint": str(server.endpoint), **row(entry)}]
+        if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
     )
-    rows: list[Row] = [{"endpoint": str(server.endpoint), **row(entry)} for entry in islice(found, most)]
-    return rows[::-1]
+    return list(islice(found, most))[::-1]
 
 
 def in_order(journals: Iterable[Iterable[Row]]) -> list[Row]:
@@ -158,19 +158,18 @@ def follow_journals(
     A name server that goes away is waited for. Ends at once if none answers at first.
     """
     seen: dict[Endpoint, tuple[str, int]] = {}
-    away: set[Endpoint] = set()
+    away: Collection[Endpoint] = ()
     with suppress(KeyboardInterrupt):
         while True:
-            answers = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
-            for endpoint, answer in answers:
-                if isinstance(answer, CallError) and endpoint not in away:
-                    session.failed(answer)
-                elif not isinstance(answer, CallError) and endpoint in away:
-                    session.note(f"{endpoint} answers again")
-            away = {endpoint for endpoint, answer in answers if isinstance(answer, CallError)}
+            answers, errors = session.servers.each(lambda server: _new_rows(session, server, wanted, seen))
+            for error in [error for endpoint, error in errors.items() if endpoint not in away]:
+                session.failed(error)
+            for endpoint in [endpoint for endpoint in answers if endpoint in away]:
+                session.note(f"{endpoint} answers again")
+            away = errors
             if not away:
                 session.exit_code = 0
-            show(in_order(answer for _, answer in answers if not isinstance(answer, CallError)))
+            show(in_order(answers.values()))
             if not seen:
                 return
             sleep(FOLLOW_SECONDS)

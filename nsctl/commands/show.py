@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 from itertools import islice
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from namesrv_api.v1 import admin_service_pb2
@@ -16,7 +16,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.topic_names import application_first, kind_of, listing_order
 from nsctl.commands.change import INTENT, in_words
-from nsctl.held import GROUPS, LIVES, TOPICS, all_intents, live_brokers, tables
+from nsctl.held import GROUPS, LIVES, TOPICS, GroupKey, all_intents, group_of, tables
 from nsctl.output import PERMISSIONS, Format, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
@@ -30,13 +30,14 @@ GROUP = (
     "unconfirmed_ids=unconfirmed_broker_ids",
 )
 QUEUES = ("read_queues=read_queue_nums", "write_queues=write_queue_nums", "permission")
+ROUTE = (*GROUP[:2], *QUEUES, *GROUP[2:])
 
 
 def status(session: Session) -> None:
     """Shows the state of each name server: warm-up, guard, revision, counts."""
     rows: list[Row] = []
     found = session.each(lambda server: server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest()))
-    for endpoint in (str(server.endpoint) for server in session.servers.all):
+    for endpoint in (str(server.endpoint) for server in session.servers):
         if (told := found.get(endpoint)) is None:
             rows.append({"endpoint": endpoint, "state": "unreachable"})
         else:
@@ -73,10 +74,9 @@ def topics(
 
     def ask(server: NamesrvClient) -> list[Row]:
         named_after = tables(server, GROUPS).named
-        pages = server.pages(server.route.ListTopics, request)
-        names = [name for page in pages for name in page.topics if contains in name]
-        kinds = {name: str(kind_of(name, named_after)) for name in application_first(names, named_after)}
-        return [{"topic": name, "kind": kind} for name, kind in kinds.items()]
+        names = [name for name in server.items(server.route.ListTopics, request, "topics") if contains in name]
+        names = application_first(names, named_after)
+        return [{"topic": name, "kind": str(kind_of(name, named_after))} for name in names]
 
     rows = session.servers.first(ask)
     session.show(rows[:limit], ("topic", "kind"))
@@ -92,11 +92,8 @@ def route(
     """Shows the route of a topic (mqadmin topicRoute)."""
     request = pb.GetTopicRouteRequest(topic=topic, zone_name=zone)
     answer = session.servers.first(lambda server: server.route.GetTopicRoute(request))
-    session.show(
-        route_rows(answer.route),
-        (*GROUP[:2], *QUEUES, *GROUP[2:]),
-        f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}",
-    )
+    title = f"{topic} as of revision {answer.header.revision:,} of {answer.header.namesrv_name}"
+    session.show(route_rows(answer.route), ROUTE, title)
 
 
 def watch(
@@ -125,7 +122,7 @@ def _show_changes(
             rows = route_rows(change.route)
             how = f"{'' if rows else ': no route'}{'; left: ' if left else ''}{', '.join(left)}"
             title = f"{at} {change.topic} at revision {revision:,}{how}"
-            session.show(rows, (*GROUP[:2], *QUEUES, *GROUP[2:]), title)
+            session.show(rows, ROUTE, title)
         else:
             session.show([{"at": at, "revision": revision, **told}], ())
 
@@ -133,9 +130,7 @@ def _show_changes(
 def watchers(session: Session) -> None:
     """Lists watches at each name server, with their topics, revision and delay."""
     request = admin_service_pb2.ListWatchersRequest()
-    rows = session.rows(
-        lambda server: [one for page in server.pages(server.admin.ListWatchers, request) for one in page.watchers]
-    )
+    rows = session.rows(lambda server: server.items(server.admin.ListWatchers, request, "watchers"))
     columns = ("endpoint", "peer", "call", "topics=topic_count", "prefixes=topic_prefixes", "revision", "events_behind")
     session.show(rows, (*columns, "opened_at"))
 
@@ -209,11 +204,8 @@ def _page(
     server: NamesrvClient, name: str, cluster: str | None
 ) -> tuple[list[Row], list[Row], list[Row], list[Row], str]:
     """What one name server knows of a group: brokers, topics, intents, history, and why it hides the last two."""
-
-    def is_meant(one: Any) -> bool:
-        return one.broker_name == name and cluster in (None, one.cluster_name)
-
-    lives: list[Row] = [row(one) for one in live_brokers(server) if is_meant(one)]
+    named = GroupKey(cluster or "", name)
+    lives: list[Row] = [row(one) for one in tables(server, LIVES).lives.values() if named.matches(group_of(one))]
     topics: list[Row] = [
         {
             "topic": topic,
@@ -221,13 +213,14 @@ def _page(
             "reported": PERMISSIONS[queues.reported_perm & 7] if queues.HasField("reported_perm") else None,
         }
         for topic, route in (tables(server, TOPICS).routes if lives else {}).items()
-        for queues in filter(is_meant, route.queue_datas)
+        for queues in route.queue_datas
+        if named.matches(group_of(queues))
     ]
     topics.sort(key=lambda row: (*listing_order(row["topic"], (name, row["cluster_name"])), row["cluster_name"]))
     request = admin_service_pb2.ListAuditEntriesRequest(broker_name=name, page_size=HISTORY)
     try:
         entries: list[Row] = [row(entry) for entry in server.admin.ListAuditEntries(request).entries]
-        intents: list[Row] = [row(intent) for intent in filter(is_meant, all_intents(server))]
+        intents: list[Row] = [row(intent) for intent in all_intents(server) if named.matches(group_of(intent))]
     except CallError as error:
         if error.unreachable:
             raise

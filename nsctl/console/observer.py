@@ -15,7 +15,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl.commands.doctor import examined
-from nsctl.findings import Code, Finding
+from nsctl.findings import Finding
 from nsctl.held import BrokerKey, Held, lacks_writable_queue, point, read
 from nsctl.session import check_silence
 
@@ -72,21 +72,15 @@ class Observer:
     def observed(self) -> Observation:
         """Asks the name server, and returns how it is now. Blocks."""
         try:
-            return self._asked()
+            status = self.server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
+            seen = replace(self.seen, status=status, answered_at_millis=time.time_ns() // 1_000_000, silence=None)
+            began = time.monotonic()
+            is_known = seen.held is not None and point(seen.held.status) == point(status)
+            if began < (self._next_read if is_known else self._next_change):
+                return seen
+            held = read(self.server, seen.held, most_entries=LATEST)
         except CallError as error:
             return replace(self.seen, silence=self.seen.silence or check_silence(error, CALL_SECONDS))
-        except (ValueError, OverflowError) as error:  # it may say any number, and that of another one stays shown
-            what = f"its answer makes no sense: {error}"
-            return replace(self.seen, silence=Finding(Code.SERVER_ERROR, what, "see which program listens there"))
-
-    def _asked(self) -> Observation:
-        status = self.server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
-        seen = replace(self.seen, status=status, answered_at_millis=time.time_ns() // 1_000_000, silence=None)
-        began = time.monotonic()
-        is_known = seen.held is not None and point(seen.held.status) == point(status)
-        if began < (self._next_read if is_known else self._next_change):
-            return seen
-        held = read(self.server, seen.held, most_entries=LATEST)
         routes = held.tables.routes.items()
         unwritable = frozenset(topic for topic, route in routes if lacks_writable_queue(route))
         seen = replace(seen, status=held.status, held=held, unwritable=unwritable, findings=tuple(examined(held)))

@@ -12,10 +12,10 @@ from namesrv_api.v1 import admin_service_pb2 as admin
 
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
-from nsctl.commands.doctor import LATE_SHARE, together
+from nsctl.commands.doctor import LATE_SHARE, check_intents, together
 from nsctl.console.observer import Observation
 from nsctl.findings import Code, Finding, Severity, merged
-from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, intent_key
+from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, group_of, intent_key
 
 SETTLED_SECONDS = 5.0
 """A younger difference is not shown: a broker registers with one name server after the other."""
@@ -79,19 +79,20 @@ def findings(seen: Sequence[Observation], differing: Iterable[str] = ()) -> list
     said += [(view.name, one) for view in shown(seen) for one in view.findings]
     answering = [view.held for view in seen if view.held and view.reachable]
     said += [("", one) for one in together(answering, dict.fromkeys(differing))]
-    return sorted(map(finding_row, merged(said)), key=lambda row: (row["tone"] != "bad", row["finding"].order))
+    return sorted(map(finding_row, merged(said)), key=lambda row: row["tone"] != "bad")
 
 
 def finding_row(one: Finding) -> Row:
     tone = "bad" if one.code in RED else TONES[one.code.severity]
     parts = re.split(r"`(nsctl [^`]+)`", one.do)  # every second one is a command
-    return {**one.row(), "finding": one, "tone": tone, "about": ", ".join(one.at), "parts": parts}
+    return {**one.row(), "tone": tone, "about": ", ".join(one.at), "parts": parts}
 
 
-def intents(views: Sequence[Observation]) -> list[admin.Intent]:
-    """Intents in force, each once."""
-    held = [one for view in views if view.held for one in view.held.intents or ()]
-    return list({intent_key(one): one for one in held}.values())
+def intent_rows(seen: Sequence[Observation], now: float, key: GroupKey | None = None) -> list[Row]:
+    """Intents in force, each once, as findings; all, or those about a group."""
+    held = [one for view in shown(seen) if view.held for one in view.held.intents or ()]
+    about = {intent_key(one): one for one in held if key in (None, group_of(one))}
+    return [finding_row(one) for one in check_intents(list(about.values()), now * 1000)]
 
 
 def state_of(view: Observation) -> Word:

@@ -14,11 +14,10 @@ import pytest
 from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusRequest, GetAgentStatusResponse
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
-from broker_agent.auth import Rule
 from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
 from broker_agent.cli import topic_configs_of
-from broker_agent.listener import AgentServer
+from broker_agent.listener import ANYONE, AgentServer, Callers
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.namesrv_list import NamesrvList
 from broker_agent.registration import BrokerState, Registration
@@ -65,9 +64,9 @@ def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:
 
 
 @contextmanager
-def topic_agent(servicer: object, rule: Rule | None = None) -> Iterator[Endpoint]:
+def topic_agent(servicer: object, callers: Callers = ANYONE) -> Iterator[Endpoint]:
     """Runs a TopicConfigService on a real loopback port for the time of the block."""
-    server = AgentServer(Endpoint("127.0.0.1", 0), [(TOPIC_SERVICE, servicer)], rule=rule)
+    server = AgentServer(Endpoint("127.0.0.1", 0), [(TOPIC_SERVICE, servicer)], callers)
     server.start()
     try:
         yield server.endpoint

@@ -103,7 +103,7 @@ class Fleet:
         return next(iter(apply_now(removal)), None)
 
     def end_channel(self, channel_id: str) -> list[RemovedBroker]:
-        self.state.end_channel(channel_id)
+        self.state.liveness.end_channel(channel_id)
         return apply_all_now(on_channel_destroy(self.state, [channel_id]))
 
     def scan(self) -> list[RemovedBroker]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from namesrv.app.access import FairShares
 from namesrv.app.administration import Administration
 from namesrv.app.channels import ChannelStreams, StallDetector
-from namesrv.app.event_log import RegistrationCounter, RemotingCounter
+from namesrv.app.event_log import RegistrationCounter
 from namesrv.app.worker import Worker
 from namesrv.app.writer import TableWriter
 from namesrv.core.errors import Refused
@@ -173,7 +173,7 @@ class _Told(Connections):
     """Connections that record the outcome of each request."""
 
     def __init__(self, calls: Calls, clock: Callable[[], float]) -> None:
-        super().__init__(calls, RemotingCounter(), clock)
+        super().__init__(calls, lambda *_: None, clock)
         self.broken_by: list[str] = []
         self.told: list[tuple[int, Refused | None]] = []
 

@@ -334,15 +334,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(20);
 
     fn shared(limits: Limits) -> Arc<Shared> {
-        let method = Method {
-            path: SLOW.into(),
-            streams_in: false,
-            cached: false,
-            max_message: 9,
-            counted_as: Kind::Calls,
-            requests: None,
-        };
-        Shared::of(limits, vec![method])
+        Shared::of(limits, vec![Method { path: SLOW.into(), max_message: 9, ..Method::default() }])
     }
 
     fn impatient() -> Limits {

@@ -65,18 +65,10 @@ impl PyEngine {
                 "reflection_calls" => Kind::ReflectionCalls,
                 other => return Err(PyValueError::new_err(format!("calls are not counted as {other}"))),
             };
-            Ok(Method { path, streams_in, cached, max_message, counted_as, requests: None })
+            Ok(Method { path, streams_in, cached, max_message, counted_as, ..Method::default() })
         });
         let requests = requests.into_iter().map(|(code, cached, may_be_known)| {
-            let requests = Some(Requests { code, may_be_known });
-            Ok(Method {
-                path: String::new(),
-                streams_in: false,
-                cached,
-                max_message: 0,
-                counted_as: Kind::Calls,
-                requests,
-            })
+            Ok(Method { cached, requests: Some(Requests { code, may_be_known }), ..Method::default() })
         });
         let engine = Engine::new(Setup {
             limits,

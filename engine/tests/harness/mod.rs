@@ -199,14 +199,9 @@ impl Served {
         Self::new(limits, false, Some((certificate, None)))
     }
 
-    /// An engine that talks TLS with this certificate, to clients that show one of these.
-    pub fn with_client_certificates(certificate: &Certificate, clients: &[&Certificate]) -> Self {
-        Self::new(Limits::default(), false, Some((certificate, Some(authorities(clients)))))
-    }
-
-    /// The same, whose callers also need permits, which all have.
-    pub fn with_certificates_and_permits(certificate: &Certificate, clients: &[&Certificate]) -> Self {
-        Self::new(Limits::default(), true, Some((certificate, Some(authorities(clients)))))
+    /// An engine that talks TLS with this certificate, to clients that show one of these. Callers may need permits, which they have.
+    pub fn with_client_certificates(certificate: &Certificate, clients: &[&Certificate], permits: bool) -> Self {
+        Self::new(Limits::default(), permits, Some((certificate, Some(authorities(clients)))))
     }
 
     /// Has the engine accept clients with these certificates alone.
@@ -227,16 +222,15 @@ impl Served {
                 REFLECTION => Kind::ReflectionCalls,
                 _ => Kind::Calls,
             },
-            requests: None,
-        };
-        let requests = |code, cached, may_be_known| {
-            let requests = Some(Requests { code, may_be_known });
-            Method { path: String::new(), streams_in: false, cached, max_message: 0, counted_as: Kind::Calls, requests }
+            ..Method::default()
         };
         let mut methods = [KEPT, STREAM, SLOW, REFLECTION, AGAIN, JOINED, LARGE, HEALTH].map(method).to_vec();
-        methods.push(requests(Some(LOOKUP), true, false));
-        methods.push(requests(Some(REGISTRATION), false, true));
-        methods.push(requests(None, false, false));
+        methods.extend([(Some(LOOKUP), true, false), (Some(REGISTRATION), false, true), (None, false, false)].map(
+            |(code, cached, may_be_known)| {
+                let requests = Some(Requests { code, may_be_known });
+                Method { cached, requests, ..Method::default() }
+            },
+        ));
         let explanation = |text: &str| (text.to_owned(), b"details".to_vec(), Some(1000));
         let setup = Setup {
             limits,

@@ -16,7 +16,6 @@ import pytest
 from broker_agent_api.v1.broker_agent_service_pb2 import NamesrvEvent as Event
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED as UNREGISTERED
-from opentelemetry.trace import NoOpTracer
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
@@ -26,13 +25,13 @@ from broker_agent.broker_outer_api import BrokerOuterAPI, Results
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.name_server_status import NameServerStatus
+from broker_agent.observability import NameServerCalls
 from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
 from broker_agent.timing import Timing
 from broker_agent.topics.table import TopicConfig
+from broker_agent.topics.topic_service import version_message
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server.call_metrics import ClientCallMetrics
-from namesrv_common.server.tracing import traced_calls
 from tests.support.agents import STATE, StartNameServer, registration, target_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
@@ -187,8 +186,8 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(
 
 
 def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:
-    observers = [ClientCallMetrics(CollectorRegistry()).of("ns"), traced_calls(NoOpTracer(), "ns")]
-    target = target_of(Endpoint("127.0.0.1", 1), observers=observers)
+    endpoint = Endpoint("127.0.0.1", 1)
+    target = target_of(endpoint, observe=NameServerCalls(CollectorRegistry(), None).of(endpoint))
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
         target.unregister(STATE.identity(), UNREGISTERED, Timing().clock() + TIMEOUT)
@@ -224,7 +223,7 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
         with FanOut(server, compressed=compressed) as fan_out:
             assert len(fan_out.register(*topics, counter=1)) == 1
         (received,) = server.registrations
-        assert received.data_version == content.query().data_version
+        assert received.data_version == version_message(content.version)
         assert received.topic_configs == content.full().topic_configs
 
 

@@ -10,11 +10,12 @@ from structlog.testing import capture_logs
 
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize, topic_service
+from broker_agent.topics.files import load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.slave_synchronize import CopyFailed, MasterAgent, SlaveSynchronize
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
-from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from tests.support.agents import MakeSettings, own_topics, put_topic, topic_agent

@@ -18,10 +18,11 @@ from structlog.testing import capture_logs
 
 from broker_agent import listener
 from broker_agent.topics import topic_service
+from broker_agent.topics.files import load_topic_config_table
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
-from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents import own_topics, topic_agent

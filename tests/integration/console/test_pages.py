@@ -17,7 +17,6 @@ from uvicorn.server import ServerState
 
 from nsctl import cli
 from nsctl.console import app
-from nsctl.console.pages import Pages
 from tests.support.fleet_states import two_name_servers
 from tests.support.hostile.server import Answer, filled, hostile_server, refused
 from tests.support.patience import TIMEOUT
@@ -189,7 +188,7 @@ def test_what_a_hostile_name_server_says_is_text_and_never_markup(answer: Answer
 
 async def test_a_connection_without_a_whole_head_in_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(app, "HEAD_SECONDS", 0.2)
-    config = uvicorn.Config(Pages([]).application(["*"]), **app.SERVER)
+    config = uvicorn.Config(app.Pages([]).application(["*"]), **app.SERVER)
     config.load()
     state = ServerState()
     server = await asyncio.get_running_loop().create_server(lambda: app.BoundedHead(config, state, {}), "127.0.0.1", 0)

@@ -14,11 +14,12 @@ import pytest
 from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
-from broker_agent.auth import Rule, by_permits
+from broker_agent.auth import by_permits
 from broker_agent.cli import topic_configs_of
-from broker_agent.clients import channels, limits
+from broker_agent.clients import limits
 from broker_agent.clients.client_service import ClientServer
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.managers import ClientChannels, ClientManagers
+from broker_agent.listener import ANYONE, Callers
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics import manager as topics_manager
@@ -95,24 +96,24 @@ def of_topics(
     *calls: Call,
     manager: Callable[[Path], TopicConfigManager] = _own,
     slave: bool = False,
-    rule: Rule | None = None,
+    callers: Callers = ANYONE,
     patch: Patch = (),
 ) -> Case:
     """Calls that an agent's listener for operators refuses."""
 
     def listening(path: Path) -> AbstractContextManager[Endpoint]:
-        return topic_agent(TopicConfigServicer(manager(path), lambda: slave), rule=rule)
+        return topic_agent(TopicConfigServicer(manager(path), lambda: slave), callers)
 
     return refused(listening, *calls, patch=patch)
 
 
 @contextmanager
-def with_clients(rule: Rule | None = None, *, is_ending: bool = False) -> Iterator[Endpoint]:
+def with_clients(callers: Callers = ANYONE, *, is_ending: bool = False) -> Iterator[Endpoint]:
     """An agent's listener for clients."""
     managers = ClientManagers()
     if is_ending:
         managers.channels.close_all(clients.ClientChannelClosing.REASON_SHUTDOWN)
-    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, rule=rule)
+    server = ClientServer(Endpoint("127.0.0.1", 0), managers, lambda: STATE, callers)
     server.start()
     try:
         yield server.endpoint
@@ -127,10 +128,10 @@ def of_clients(*calls: Call, patch: Patch = (), **options: Any) -> Case:
 
 def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]:
     """The same on both listeners."""
-    rule = by_permits(lambda: permits, ("DefaultCluster", "broker-a"))
+    callers = Callers(rule=by_permits(lambda: permits, ("DefaultCluster", "broker-a")))
     return (
-        of_topics(("GetTopic", b"\xff", token), rule=rule),
-        of_clients(("Heartbeat", b"\xff", token), rule=rule),
+        of_topics(("GetTopic", b"\xff", token), callers=callers),
+        of_clients(("Heartbeat", b"\xff", token), callers=callers),
     )
 
 
@@ -144,7 +145,7 @@ def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
             await agent.call("Heartbeat", {"client_id": "c", "channel_id": channel_id, "consumer_groups": groups})
             return [await error_of(all_of(events))]
 
-    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 1)
+    monkeypatch.setattr(limits, "MAX_PENDING_NOTICES", 1)
     with with_clients() as endpoint:
         return asyncio.run(open_and_read_late(endpoint))
 
@@ -184,7 +185,7 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
     ),
     "INTERNAL_DEFECT": (
         of_topics(_put("New"), patch=(TopicConfigManager, "edit", _fail)),
-        of_clients(HEARTBEAT, patch=(channels.ClientChannels, "heard", _fail)),
+        of_clients(HEARTBEAT, patch=(ClientChannels, "heard", _fail)),
     ),
     "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "T"}), _delete("T")),),
     "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN), _put(BUILT_IN)),),

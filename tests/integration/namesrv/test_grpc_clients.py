@@ -110,7 +110,10 @@ def test_a_registration_of_10000_topics_arrives_compressed(client: Client) -> No
     """Scenario 68."""
     sent = [f"topic-{number:05}" for number in range(10_000)]
     client.registration.RegisterBroker(registration(sent), timeout=TIMEOUT, compression=grpc.Compression.Gzip)
-    rows = [row for message in client.snapshot() for row in message.chunk.topics]
+    messages = client.snapshot()
+    assert len(messages) > 4, "header, chunks of a few hundred kB at most, end"
+    assert max(message.ByteSize() for message in messages) < 300_000
+    rows = [row for message in messages for row in message.chunk.topics]
     assert sorted(row.topic for row in rows) == sent
     queues = [queue for row in rows for queue in row.queue_datas]
     assert {(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in queues} == {(4, 4, 6)}

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import resource
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator, MutableMapping
 from contextlib import ExitStack
 from pathlib import Path
 
 import grpc
 import pytest
 
-from namesrv.server.server import CannotListen, build_server, listen_at
+from namesrv.server.listeners import CannotListen, build_server, listen_at, listeners_handed_over
 from namesrv.settings import NamesrvSettings
 from namesrv_common.endpoints import Endpoint
 from tests.support.engines import DEVELOPMENT, require_native
@@ -83,6 +85,80 @@ async def test_the_development_engine_says_that_it_cannot_take_a_socket() -> Non
         "socket activation: engine is development, which cannot take the listener that systemd hands over: "
         "use the native engine, or disable namesrv.socket"
     )
+
+
+@pytest.fixture
+def held() -> Iterator[socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        yield listening
+
+
+def variables(count: str = "1", names: str = "grpc", process: int | None = None) -> dict[str, str]:
+    return {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": count, "LISTEN_FDNAMES": names, "HOME": "/"}
+
+
+def descriptor(of: socket.socket) -> int:
+    """A descriptor that may be closed."""
+    return os.dup(of.fileno())
+
+
+def handed(listen: str, environment: MutableMapping[str, str], first: int) -> dict[str, list[socket.socket]]:
+    """The sockets of a name server with this address for gRPC."""
+    settings = NamesrvSettings.load(None, {"listen": listen, "remoting_listen": "127.0.0.1:2"})
+    return listeners_handed_over(settings, environment, first)
+
+
+def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.socket) -> None:
+    environment, number = variables(), descriptor(held)
+    os.set_inheritable(number, True)
+    (taken,) = handed(address(held), environment, number)["listen"]
+    with taken:
+        assert taken.getsockname() == held.getsockname()
+        assert not os.get_inheritable(number)
+    assert environment == {"HOME": "/"}
+    assert handed(address(held), environment, number) == {"listen": [], "remoting_listen": []}
+
+
+def test_port_zero_and_a_host_name_stand_for_the_address_that_is_there(held: socket.socket) -> None:
+    for listen in ("localhost:0", f"localhost:{held.getsockname()[1]}"):
+        (taken,) = handed(listen, variables(), descriptor(held))["listen"]
+        taken.close()
+
+
+def test_without_variables_of_this_process_there_is_nothing(held: socket.socket) -> None:
+    for environment in ({}, variables(process=1), variables(count="0"), variables(count="")):
+        assert not any(handed(address(held), environment, held.fileno()).values())
+
+
+@pytest.mark.parametrize("count", ["-1", "\N{ARABIC-INDIC DIGIT ONE}"])
+def test_a_count_that_is_no_number_is_refused(held: socket.socket, count: str) -> None:
+    with pytest.raises(CannotListen, match=r"LISTEN_FDS is .*, not the number of sockets"):
+        handed(address(held), variables(count), held.fileno())
+
+
+def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: Path) -> None:
+    with (
+        (tmp_path / "file").open("w") as file,
+        pytest.raises(CannotListen, match=r"\(metrics\) of LISTEN_FDS is no socket"),
+    ):
+        handed("127.0.0.1:1", variables(names="metrics"), file.fileno())
+
+
+def test_a_socket_that_does_not_listen_or_listens_elsewhere_is_refused(held: socket.socket) -> None:
+    with pytest.raises(CannotListen, match=rf"grpc listens at {address(held)}, but listen is 127\.0\.0\.1:1 and "):
+        handed("127.0.0.1:1", variables(), descriptor(held))
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        with pytest.raises(CannotListen, match=r"\(grpc\) of LISTEN_FDS does not listen: it needs ListenStream="):
+            handed(address(silent), variables(), descriptor(silent))
+
+
+def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as unix:
+        unix.bind(str(tmp_path / "socket"))
+        unix.listen()
+        with pytest.raises(CannotListen, match=r"unknown is not of TCP, but listen is 127\.0\.0\.1:1 and remoting_"):
+            handed("127.0.0.1:1", variables(names=""), descriptor(unix))
 
 
 SPARE = 6

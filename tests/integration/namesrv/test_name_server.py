@@ -85,22 +85,6 @@ def test_a_topic_is_registered_for_a_group_and_again_without_a_change(client: Cl
     assert list(route.queue_datas) == [queues]
 
 
-def test_a_snapshot_has_a_header_all_rows_and_an_end(client: Client) -> None:
-    names = [f"topic-{number}" for number in range(20_000)]
-    generation = client.registration.RegisterBroker(registration(names), timeout=TIMEOUT).generation
-    messages = client.snapshot()
-    assert messages[0].HasField("snapshot_header")
-    assert messages[-1].HasField("snapshot_end")
-    assert max(message.ByteSize() for message in messages) < 1_000_000
-    assert len(messages) > 3
-    topics = [row.topic for message in messages for row in message.chunk.topics]
-    assert sorted(topics) == sorted(names)
-    assert messages[-1].snapshot_end.topic_count == 20_000
-    live = [row for message in messages for row in message.chunk.live_brokers]
-    seen = [(row.broker_addr, row.generation, row.data_version.counter) for row in live]
-    assert seen == [("127.0.0.1:10911", generation, 1)]
-
-
 def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client: Client) -> None:
     channel = client.open_channel()
     client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)

@@ -18,7 +18,8 @@ from structlog.testing import capture_logs
 
 from namesrv.engines.api import EngineFailed
 from namesrv.grpc_api.handlers import PIECE_BYTES
-from namesrv.server.server import NamesrvServer, build_server
+from namesrv.server.listeners import build_server
+from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
@@ -184,7 +185,7 @@ class _Engine:
     ("news", "cause"),
     [((FAILED, 0, "the thread worker-0 ended"), "the thread worker-0 ended"), ((STOPPED, 0, None), "all its threads")],
 )
-def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
+async def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
     monkeypatch: pytest.MonkeyPatch, news: tuple[int, int, Any], cause: str
 ) -> None:
     make, made = namesrv_engine.Engine, list[_Engine]()
@@ -194,27 +195,23 @@ def test_an_engine_that_fails_ends_the_name_server_with_its_cause(
         return made[0]
 
     monkeypatch.setattr("namesrv_engine.Engine", make_engine)
-
-    async def run() -> grpc.StatusCode:
+    with capture_logs() as lines:
         server = NamesrvServer(NamesrvSettings.load(None, FLAGS), None)
         running = asyncio.create_task(server.run(asyncio.Event()))
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
             look_up = RouteServiceStub(connection).GetTopicRoute
             with pytest.raises(grpc.aio.AioRpcError) as answered:
                 await look_up(pb.GetTopicRouteRequest(topic="x"), timeout=SECONDS)
+            assert answered.value.code() is grpc.StatusCode.NOT_FOUND, "in spite of the malformed event before it"
             made[0].news = [news]
             # Its arrival has the event loop take the news; the failure may come before its answer.
             with pytest.raises(grpc.aio.AioRpcError):
                 await look_up(pb.GetTopicRouteRequest(topic="y"), timeout=SECONDS)
             with pytest.raises(BaseExceptionGroup) as caught:
                 await asyncio.wait_for(running, SECONDS)
-        (failure,) = caught.value.exceptions
-        assert isinstance(failure, EngineFailed)
-        assert cause in str(failure)
-        return answered.value.code()
-
-    with capture_logs() as lines:
-        assert asyncio.run(run()) is grpc.StatusCode.NOT_FOUND, "in spite of the malformed event before it"
+    (failure,) = caught.value.exceptions
+    assert isinstance(failure, EngineFailed)
+    assert cause in str(failure)
     (stopped,) = [line for line in lines if line["event"] == "engine_stopped"]
     assert cause in stopped["problem"]
     assert "namesrv_stopped" in [line["event"] for line in lines]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from itertools import islice
 from typing import Any
 from unittest import mock
 
@@ -111,9 +112,16 @@ def test_a_list_without_end_is_given_up_at_its_limit(
     client: NamesrvClient, fake: Fake, limit: str, most: Any, problem: str, pages: int
 ) -> None:
     with mock.patch.object(namesrv_client, limit, most):
-        error = failure(lambda: list(client.pages(client.route.ListTopics, pb.ListTopicsRequest())))
+        error = failure(lambda: list(client.items(client.route.ListTopics, pb.ListTopicsRequest(), "topics")))
     assert error.error.message.startswith(f"sends too much: {problem} so far, over the limit of ")
     assert len(fake.asked["ListTopics"]) == pages
+
+
+def test_lists_of_one_request_are_read_each_from_its_beginning(client: NamesrvClient, fake: Fake) -> None:
+    request = pb.ListTopicsRequest()
+    first, other = (client.items(client.route.ListTopics, request, "topics") for _ in range(2))
+    assert [*islice(first, 3), *islice(other, 1)] == ["T1", "T2", "T1", "T1"]
+    assert [asked.page_token for asked in fake.asked["ListTopics"]] == ["", "another", ""]
 
 
 def test_a_stream_that_is_closed_ends_at_the_server(client: NamesrvClient, fake: Fake) -> None:

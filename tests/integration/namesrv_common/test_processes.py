@@ -7,14 +7,12 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
 import pytest
 import structlog
 
-from namesrv_common.endpoints import Endpoint
-from namesrv_common.process.systemd import feed_watchdog, listeners_handed_over, tell_systemd, watchdog_seconds
+from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 
 HANGING_CALL = """
 import threading
@@ -71,86 +69,6 @@ def test_memory_between_pieces_in_use_is_returned() -> None:
 
 def test_a_process_uses_all_descriptors_that_it_may_have() -> None:
     assert printed_by(ALL_DESCRIPTORS).split() == ["1000", "1000", "750"]
-
-
-@pytest.fixture
-def held() -> Iterator[socket.socket]:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        yield listening
-
-
-def variables(count: str = "1", names: str = "grpc", process: int | None = None) -> dict[str, str]:
-    return {"LISTEN_PID": str(process or os.getpid()), "LISTEN_FDS": count, "LISTEN_FDNAMES": names, "HOME": "/"}
-
-
-def descriptor(of: socket.socket) -> int:
-    """A descriptor that may be closed."""
-    return os.dup(of.fileno())
-
-
-def endpoint(of: socket.socket) -> Endpoint:
-    return Endpoint(*of.getsockname())
-
-
-def handed(listen: Endpoint, environment: MutableMapping[str, str], first: int) -> dict[str, list[socket.socket]]:
-    """The sockets of a name server with this address for gRPC."""
-    listens = {"listen": listen, "remoting_listen": Endpoint("127.0.0.1", 2)}
-    return listeners_handed_over(listens, environment, first)
-
-
-def test_a_listening_socket_is_taken_once_and_is_not_inherited(held: socket.socket) -> None:
-    environment, number = variables(), descriptor(held)
-    os.set_inheritable(number, True)
-    (taken,) = handed(endpoint(held), environment, number)["listen"]
-    with taken:
-        assert taken.getsockname() == held.getsockname()
-        assert not os.get_inheritable(number)
-    assert environment == {"HOME": "/"}
-    assert handed(endpoint(held), environment, number) == {"listen": [], "remoting_listen": []}
-
-
-def test_port_zero_and_a_host_name_stand_for_the_address_that_is_there(held: socket.socket) -> None:
-    for listen in (Endpoint("localhost", 0), endpoint(held)._replace(host="localhost")):
-        (taken,) = handed(listen, variables(), descriptor(held))["listen"]
-        taken.close()
-
-
-def test_without_variables_of_this_process_there_is_nothing(held: socket.socket) -> None:
-    for environment in ({}, variables(process=1), variables(count="0"), variables(count="")):
-        assert not any(handed(endpoint(held), environment, held.fileno()).values())
-
-
-@pytest.mark.parametrize("count", ["-1", "\N{ARABIC-INDIC DIGIT ONE}"])
-def test_a_count_that_is_no_number_is_refused(held: socket.socket, count: str) -> None:
-    with pytest.raises(ValueError, match=r"LISTEN_FDS is .*, not the number of sockets"):
-        handed(endpoint(held), variables(count), held.fileno())
-
-
-def test_a_descriptor_that_is_no_socket_is_refused_by_number_and_name(tmp_path: Path) -> None:
-    with (
-        (tmp_path / "file").open("w") as file,
-        pytest.raises(ValueError, match=r"\(metrics\) of LISTEN_FDS is no socket"),
-    ):
-        handed(Endpoint("127.0.0.1", 1), variables(names="metrics"), file.fileno())
-
-
-def test_a_socket_that_does_not_listen_or_listens_elsewhere_is_refused(held: socket.socket) -> None:
-    with pytest.raises(ValueError, match=rf"grpc listens at {endpoint(held)}, but listen is 127\.0\.0\.1:1 and "):
-        handed(Endpoint("127.0.0.1", 1), variables(), descriptor(held))
-    with socket.socket() as silent:
-        silent.bind(("127.0.0.1", 0))
-        with pytest.raises(ValueError, match=r"\(grpc\) of LISTEN_FDS does not listen: it needs ListenStream="):
-            handed(endpoint(silent), variables(), descriptor(silent))
-
-
-def test_a_unix_socket_is_refused(tmp_path: Path) -> None:
-    with socket.socket(socket.AF_UNIX) as unix:
-        unix.bind(str(tmp_path / "socket"))
-        unix.listen()
-        with pytest.raises(
-            ValueError, match=r"unknown is not of TCP, but listen is 127\.0\.0\.1:1 and remoting_listen"
-        ):
-            handed(Endpoint("127.0.0.1", 1), variables(names=""), descriptor(unix))
 
 
 def test_systemd_is_told_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:

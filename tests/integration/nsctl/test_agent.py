@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusResponse
+
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
+from tests.support.hostile.server import hostile_server
 from tests.support.programs.agents import Agent, held_port, joined
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -42,6 +45,13 @@ def test_what_is_no_agent_and_no_role_is_said_before_anybody_is_asked() -> None:
     assert "AGENT: address 'nowhere' has no port" in run("agent", "status", "nowhere", exit_code=USAGE).output
     assert "greater than or equal to 0" in run("agent", "role", "127.0.0.1:1", "--", "-1", exit_code=USAGE).output
     assert "less than or equal to 7" in run("agent", "permission", "127.0.0.1:1", "8", exit_code=USAGE).output
+
+
+def test_a_permission_that_no_broker_has_is_shown_by_its_three_bits() -> None:
+    told = GetAgentStatusResponse(broker_permission=8 + 6)
+    with hostile_server(lambda _method, _context: told) as agent:
+        [preview] = rows("agent", "permission", agent, "4", "--dry-run")
+    assert (preview["was"], preview["to"]) == ("RW-", "R--")
 
 
 def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:

@@ -14,6 +14,7 @@ from namesrv_api.v1 import admin_service_pb2
 from typer.core import TyperCommand
 
 from nsctl.commands import history
+from nsctl.commands.doctor import doctor
 from nsctl.commands.history import Wanted, follow_journals
 from nsctl.output import Format, Row
 from nsctl.session import REFUSED, UNREACHABLE, Fleet, Session
@@ -64,16 +65,6 @@ def test_lines_come_at_once_and_go_on_after_restarts_without_gap(tmp_path: Path)
     assert f"{place} answers again" in back
 
 
-def test_a_reader_that_goes_away_ends_it_without_a_traceback(tmp_path: Path) -> None:
-    with NamesrvProcess("--data-dir", str(tmp_path)) as namesrv, follower_of(namesrv.endpoint) as follower:
-        put(namesrv, "a")
-        _, output = follower.pipes
-        assert "'a'" in output.readline()
-        output.close()
-        put(namesrv, "b")
-        assert (follower.wait(), follower.raw) == (1, "")
-
-
 NOW_MILLIS = 1_000_000_000
 """By the name server's clock, which is far behind ours."""
 
@@ -82,7 +73,7 @@ class Journalist(FakeNameServer):
     """A name server with a journal, and what is wrong with it."""
 
     def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
-        super().__init__(endpoint)
+        super().__init__(endpoint=endpoint)
         self.epoch, self.revision = "1-a", 0
         self.now_millis = NOW_MILLIS
         self.journal: list[admin_service_pb2.AuditEntry] = []
@@ -118,10 +109,6 @@ def session_of(*servers: Journalist) -> Session:
     return session
 
 
-def revisions(rows: Sequence[Row]) -> list[tuple[str, int]]:
-    return [(row["epoch"], row["revision"]) for row in rows]
-
-
 def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -> list[list[tuple[str, int]]]:
     """What each look shows; between two of them something happens, and the last one is interrupted."""
     looks: list[list[tuple[str, int]]] = []
@@ -132,7 +119,10 @@ def follow(session: Session, wanted: Wanted, *meanwhile: Callable[[], object]) -
             raise KeyboardInterrupt
         step()
 
-    follow_journals(session, wanted, lambda rows: looks.append(revisions(rows)), sleep)
+    def show(rows: Sequence[Row]) -> None:
+        looks.append([(row["epoch"], row["revision"]) for row in rows])
+
+    follow_journals(session, wanted, show, sleep)
     return looks
 
 
@@ -142,6 +132,18 @@ def test_how_far_back_goes_by_the_clock_of_the_name_server() -> None:
     history.history(session_of(server))
     assert [request.from_millis for request in server.asked] == [NOW_MILLIS - 3_600_000, 0]
     assert not server.asked[1].HasField("from_millis")
+
+
+@pytest.mark.parametrize(("now_millis", "asked_from"), [(2**63 - 1, 2**63 - 1), (-(2**63), 0), (1, 0)])
+def test_a_clock_that_says_any_time_ends_no_command(
+    now_millis: int, asked_from: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server = Journalist()
+    server.now_millis = now_millis
+    history.history(session_of(server), since=1)
+    doctor(session_of(server))
+    assert server.asked[0].from_millis == asked_from
+    assert "CLOCK_SKEW" in capsys.readouterr().out
 
 
 def test_a_table_begins_with_the_newest_and_lines_of_json_with_the_oldest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -293,6 +293,8 @@ def test_connections_and_requests_are_counted_by_the_name_of_their_code() -> Non
         kept = ("namesrv_engine_request_bytes",)
         seen = eventually(lambda: metrics_page.samples(page), lambda seen: seen[kept] == 0)
     assert seen["namesrv_engine_remoting_connections",] == 1
+    kinds = ("changed", "unchanged", "refused")
+    assert [seen["namesrv_registrations_total", "full", result] for result in kinds] == [1, 0, 1]
     family = "namesrv_remoting_request_duration_seconds_count"
     counts = {labels[1:]: count for labels, count in seen.items() if labels[0] == family}
     lookup = ("GET_ROUTEINFO_BY_TOPIC", "ok")

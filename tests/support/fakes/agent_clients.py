@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients.channels import StreamChannel
-from broker_agent.clients.managers import ClientManagers
+from broker_agent.clients.managers import ClientManagers, StreamChannel
 from namesrv_common.server.shares import MACHINE, Sharer
 from tests.support.virtual_clock import VirtualClock, agent_timing
 

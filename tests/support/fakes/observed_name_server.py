@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import groupby
 from typing import Any, cast
 from unittest import mock
 
@@ -18,16 +20,26 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
 from nsctl.console.observer import Observation
-from nsctl.held import BrokerKey, Clock, GroupKey, Held, Reported, Tables, broker_of
+from nsctl.held import BrokerKey, Clock, broker_of, group_of, read
 
 NOW = 1_700_000_000.0
 BROKER = BrokerKey("east", "broker-a", 0, "10.0.0.1:10911")
 
 
 class FakeNameServer(NamesrvClient):
-    """Plays a name server and its stubs: a broker, a topic, a revision, and what is wrong with it."""
+    """Plays a name server and its stubs: brokers, topics on each of their groups, a revision, and what is wrong."""
 
-    def __init__(self, endpoint: str = "127.0.0.1:9876") -> None:
+    def __init__(
+        self,
+        *lives: route_data_pb2.BrokerLiveInfo,
+        endpoint: str = "127.0.0.1:9876",
+        name: str = "ns-a",
+        digest: bytes = b"same",
+        topics: tuple[str, ...] = ("orders",),
+        intents: tuple[admin.Intent, ...] = (),
+        entries: Sequence[admin.AuditEntry] = (),
+        **status: object,
+    ) -> None:
         self.route = self.admin = self.diagnostics = cast("Any", self)
         self._metadata = ()
         self.endpoint = Endpoint.parse(endpoint)
@@ -35,12 +47,17 @@ class FakeNameServer(NamesrvClient):
         self.epoch, self.revision = "1", 1
         self.now_millis: int | None = None
         """By its clock, or None for the time of this machine."""
-        self.status: dict[str, Any] = {"warm": True}
-        self.entries = [entry("one")]
+        self.entries = entries
         """Of the journal, the newest first."""
         self.failures: dict[str, CallError] = {}
         """Calls that fail, by name."""
         self.calls: list[str] = []
+        self._lives, self._name, self._topics, self._intents = lives, name, topics, intents
+        self._status = {"warm": True, **status}
+        self._digests = [
+            pb.BrokerDigest(cluster_name=cluster, broker_name=broker, broker_id=number, broker_addr=addr, digest=digest)
+            for cluster, broker, number, addr in map(broker_of, lives)
+        ]
 
     def __getattr__(self, name: str) -> Any:
         return lambda request, **_: self.answer(name, request)
@@ -53,13 +70,13 @@ class FakeNameServer(NamesrvClient):
         self.calls.append(name)
         if name in self.failures:
             raise self.failures[name]
-        header = route_data_pb2.NamesrvHeader(namesrv_name="ns-a", epoch=self.epoch, revision=self.revision)
+        header = route_data_pb2.NamesrvHeader(namesrv_name=self._name, epoch=self.epoch, revision=self.revision)
         answers: dict[str, Any] = {
             "StreamRouteSnapshot": mock.MagicMock(**{"__iter__.return_value": self._snapshot(request)}),
-            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self.status),
+            "GetNamesrvStatus": pb.GetNamesrvStatusResponse(header=header, **self._status),  # type: ignore[arg-type]
             "GetDiagnostics": diagnostics_service_pb2.GetDiagnosticsResponse(),
-            "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=[pb.BrokerDigest()]),
-            "ListIntents": admin.ListIntentsResponse(header=header),
+            "GetRouteDigest": pb.GetRouteDigestResponse(header=header, brokers=self._digests),
+            "ListIntents": admin.ListIntentsResponse(header=header, intents=self._intents),
             "ListKvConfigs": admin.ListKvConfigsResponse(header=header),
             "GetNamesrvConfig": admin.GetNamesrvConfigResponse(header=header),
             "ListAuditEntries": admin.ListAuditEntriesResponse(header=header, entries=self.entries),
@@ -69,12 +86,17 @@ class FakeNameServer(NamesrvClient):
     def _snapshot(self, request: pb.StreamRouteSnapshotRequest) -> Iterator[pb.StreamRouteSnapshotResponse]:
         taken_at_millis = self.now_millis or int(time.time() * 1000)
         yield pb.StreamRouteSnapshotResponse(snapshot_header=pb.SnapshotHeader(taken_at_millis=taken_at_millis))
-        chunk = pb.SnapshotChunk(live_brokers=[live(heard_at=taken_at_millis / 1000)])
+        chunk = pb.SnapshotChunk(live_brokers=self._lives)
         if pb.ROUTE_TABLE_TOPIC_QUEUES in request.tables:
-            addrs = [route_data_pb2.BrokerAddr(broker_id=0, broker_addr=BROKER.addr)]
-            chunk.broker_datas.add(cluster_name="east", broker_name="broker-a", broker_addrs=addrs)
-            of_topic = chunk.topics.add(topic="orders")
-            of_topic.queue_datas.add(cluster_name="east", broker_name="broker-a", write_queue_nums=4, perm=6)
+            of_topic = pb.TopicQueues()
+            for (cluster, broker), lives in groupby(self._lives, group_of):
+                at = {one.broker_id: one.broker_addr for one in lives}
+                addrs = [route_data_pb2.BrokerAddr(broker_id=key, broker_addr=addr) for key, addr in at.items()]
+                chunk.broker_datas.add(cluster_name=cluster, broker_name=broker, broker_addrs=addrs)
+                queues = {"write_queue_nums": 4, "perm": 6, "reported_perm": 6}
+                of_topic.queue_datas.add(cluster_name=cluster, broker_name=broker, **queues)
+            for topic in self._topics:
+                chunk.topics.add(topic=topic, queue_datas=of_topic.queue_datas)
         yield pb.StreamRouteSnapshotResponse(chunk=chunk)
 
 
@@ -102,34 +124,10 @@ def live(key: BrokerKey = BROKER, *, heard_at: float = NOW, unconfirmed: bool = 
     )
 
 
-def seen(
-    *lives: route_data_pb2.BrokerLiveInfo,
-    name: str = "ns-a",
-    digest: bytes = b"same",
-    topics: tuple[str, ...] = ("orders",),
-    intents: tuple[admin.Intent, ...] = (),
-    entries: tuple[admin.AuditEntry, ...] = (),
-    **status: object,
-) -> Observation:
-    """An observation of a name server that has these brokers, and topics on each of them."""
-    by_key = {broker_of(one): one for one in lives}
-    groups: dict[GroupKey, route_data_pb2.BrokerData] = {}
-    for key in by_key:
-        group = groups.setdefault(
-            GroupKey(*key[:2]), route_data_pb2.BrokerData(cluster_name=key.cluster, broker_name=key.broker)
-        )
-        group.broker_addrs.add(broker_id=key.id, broker_addr=key.addr)
-    queues = [
-        route_data_pb2.QueueData(
-            cluster_name=key.cluster, broker_name=key.broker, write_queue_nums=4, perm=6, reported_perm=6
-        )
-        for key in groups
-    ]
-    route = route_data_pb2.TopicRouteData(queue_datas=queues, broker_datas=groups.values())
-    tables = Tables(Clock(NOW, NOW, NOW), by_key, groups, dict.fromkeys(topics, route))
-    header = route_data_pb2.NamesrvHeader(namesrv_name=name, epoch="1", revision=1)
-    told = pb.GetNamesrvStatusResponse(**{"header": header, "warm": True, **status})  # type: ignore[arg-type]
-    reported = {key: Reported(1, digest) for key in by_key}
-    held = Held(told, tables, digests=reported, intents=intents, entries=entries)
+def seen(*lives: route_data_pb2.BrokerLiveInfo, **facts: Any) -> Observation:
+    """An observation of a name server that has these brokers and facts, at ``NOW`` by its clock and ours."""
+    server = FakeNameServer(*lives, **facts)
+    held = read(server, most_entries=100)
+    held = replace(held, tables=held.tables._replace(clock=Clock(NOW, NOW, NOW)))
     found = tuple(examined(held))
-    return Observation(Endpoint("127.0.0.1", 9876), told, held, findings=found, answered_at_millis=1)
+    return Observation(server.endpoint, held.status, held, findings=found, answered_at_millis=1)

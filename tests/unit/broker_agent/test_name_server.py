@@ -5,17 +5,21 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
+from prometheus_client import CollectorRegistry
 
 from broker_agent.channel import Reopening, connection_options
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
+from broker_agent.observability import NameServerCalls
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
 from broker_agent.topics import slave_synchronize
@@ -226,3 +230,58 @@ def test_a_thousand_agents_come_back_spread_over_seconds(
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
     for options in (connection_options(5.0), slave_synchronize._CONNECTION.options):
         assert ("grpc.enable_retries", 0) in options
+
+
+def test_a_name_server_that_left_leaves_no_metrics_even_if_its_last_call_ends_later() -> None:
+    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
+    calls = NameServerCalls(registry, None)
+    observe = calls.of(endpoint)
+    with observe(channel_pb.QueryDataVersionRequest()):
+        calls.forget(endpoint)
+    with observe(channel_pb.QueryDataVersionRequest()):
+        pass
+    assert [sample for family in registry.collect() for sample in family.samples] == []
+
+
+class Unavailable(grpc.RpcError):
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+
+def test_calls_to_a_name_server_are_counted_and_timed_by_their_code() -> None:
+    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
+    observe = NameServerCalls(registry, None).of(endpoint)
+    with observe(channel_pb.OpenChannelRequest()) as metadata:
+        assert metadata == ()
+    for error in (Unavailable(), ValueError("the channel is closed")):
+        with pytest.raises(type(error)), observe(channel_pb.OpenChannelRequest()):
+            raise error
+    labels = {"grpc_method": "namesrv_api.v1.RegistrationService/OpenChannel", "grpc_target": "127.0.0.1:9876"}
+    assert registry.get_sample_value("grpc_client_attempt_started_total", labels) == 3
+    for name in ("attempt", "call"):
+        for code in ("OK", "UNAVAILABLE", "CANCELLED"):
+            duration = f"grpc_client_{name}_duration_seconds_count"
+            assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
+
+
+class Traces:
+    """An exporter of spans, and what it is told."""
+
+    def __init__(self) -> None:
+        self.ended: list[tuple[str, str, grpc.StatusCode]] = []
+
+    def sent(self, method: str, target: str, metadata: dict[str, str]) -> Callable[[grpc.StatusCode], None]:
+        metadata["traceparent"] = "1"
+        return lambda code: self.ended.append((method, target, code))
+
+
+def test_calls_with_one_answer_have_spans_that_end_with_their_code() -> None:
+    traces: Any = Traces()
+    observe = NameServerCalls(CollectorRegistry(), traces).of(Endpoint("127.0.0.1", 9876))
+    with observe(channel_pb.OpenChannelRequest()) as metadata:
+        assert metadata == ()
+    with pytest.raises(Unavailable), observe(channel_pb.QueryDataVersionRequest()) as metadata:
+        raise Unavailable
+    assert metadata == (("traceparent", "1"),)
+    method = "namesrv_api.v1.RegistrationService/QueryDataVersion"
+    assert traces.ended == [(method, "127.0.0.1:9876", grpc.StatusCode.UNAVAILABLE)]

@@ -5,18 +5,23 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
+from broker_agent.auth import AgentSecurity
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
 from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
+from namesrv_common.client.channels import ClientFiles
+from namesrv_common.topic_names import MAX_LABELS
 from tests.support.agents import STATE, MakeSettings, put_topic, topic
+from tests.support.secured.certificates import Authority
 
 NOW_MILLIS = 1_700_000_000_000
 ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
@@ -167,6 +172,43 @@ def test_flags_variable_and_file_give_the_same_labels(
     assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
 
 
-def test_a_bad_label_stops_the_start_with_key_and_rule(settings: MakeSettings) -> None:
-    with pytest.raises(ValueError, match=r"label\n.*has the key 'rack', whose value has 64 characters, at most 63"):
-        settings(label=[f"rack={'v' * 64}"])
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"label": [f"rack={'v' * 64}"]}, r"label\n.*has the key 'rack', whose value has 64 characters, at most 63"),
+        ({"label": ["rack"]}, "'rack' has no '='; write key=value"),
+        ({"label": ["rack=r1", "rack=r2"]}, "has the key 'rack' twice"),
+        ({"label": [f"k{number}=" for number in range(MAX_LABELS + 1)]}, "has 17 labels, at most 16"),
+        ({"tls_cert": "c"}, "tls_cert is set, but tls_key is not"),
+        ({"tls_key": "k"}, "tls_key is set, but tls_cert is not"),
+        ({"tls_client_ca": "ca"}, "tls_client_ca is set, but tls_cert is not"),
+        ({"token_file": "t"}, "token_file is set, but tls_ca is not"),
+        ({"tls_server_name": "n"}, "tls_server_name is set, but tls_ca is not"),
+        ({"master_token_file": "t", "tls_ca": "ca"}, "master_token_file is set, but not tls_ca and tls_cert"),
+    ],
+)
+def test_a_bad_setting_stops_the_start_with_its_rule(
+    settings: MakeSettings, values: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        settings(**values)
+
+
+def test_an_agent_shows_one_certificate_and_a_token_for_each_side(settings: MakeSettings, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    pair = authority.sign("a")
+    tokens = [tmp_path / name for name in ("token", "of_master")]
+    for token in tokens:
+        token.write_text("secret")
+    shown = {"tls_cert": pair.certificate, "tls_key": pair.key, "master_token_file": tokens[1]}
+    checked = {"tls_ca": authority.path, "tls_server_name": "ns", "token_file": tokens[0]}
+    security = AgentSecurity(settings(**shown, **checked))
+    assert security.listener is not None
+    assert security.to_name_servers is not None
+    assert security.to_name_servers.files == ClientFiles(authority.path, *pair, tokens[0], "ns")
+    assert security.to_agents is not None
+    assert security.to_agents.files == ClientFiles(authority.path, *pair, tokens[1]), "an agent is no name server"
+    plain, caller = AgentSecurity(settings()), AgentSecurity(settings(**checked))
+    assert (plain.listener, plain.to_name_servers, plain.to_agents) == (None, None, None)
+    assert caller.to_name_servers is not None
+    assert (caller.listener, caller.to_agents) == (None, None), "agents of a fleet are alike: the master has no TLS"

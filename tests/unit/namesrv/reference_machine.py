@@ -26,6 +26,7 @@ from namesrv.core.snapshot import ALL_TABLES
 from namesrv.core.state import StateChange
 from namesrv.core.watch.hub import ChangeReader
 from namesrv.core.watch.messages import change_messages, follow_messages
+from namesrv.remoting.calls import heartbeat_by_address, query_by_address
 from tests.properties import Machine
 from tests.support.core_fleet import Fleet
 from tests.support.refusals import refuses
@@ -259,7 +260,7 @@ class ReferenceMachine(Machine):
             case "query":
                 self.query(*asked)
             case "by address":
-                assert self.fleet.state.heartbeat_by_address(key) == broker.topic_by_topic
+                assert heartbeat_by_address(self.fleet.state, key) == broker.topic_by_topic
                 if broker.topic_by_topic:
                     self.query_by_address(*asked)
             case _:
@@ -313,7 +314,7 @@ class ReferenceMachine(Machine):
 
     @rule(group=GROUPS, addr=ADDRS, broker_id=IDS, version=VERSIONS)
     def query_by_address(self, group: BrokerKey, addr: str, broker_id: int, version: DataVersion) -> None:
-        answer = self.fleet.state.query_by_address(group, broker_id, addr, version)
+        answer = query_by_address(self.fleet.state, group, broker_id, addr, version)
         broker = self.model.brokers.get(LiveKey(group.cluster_name, addr))
         if broker is None or not broker.topic_by_topic:
             self.check_answer(answer, group, addr, broker_id, version)
@@ -323,7 +324,7 @@ class ReferenceMachine(Machine):
         broker.heard_by_address(self.now)
 
     def end_channel(self, channel: str) -> None:
-        self.fleet.state.end_channel(channel)
+        self.fleet.state.liveness.end_channel(channel)
         self.model.open_channels.remove(channel)
         self.model.ended_channels.add(channel)
 
@@ -377,7 +378,7 @@ class ReferenceMachine(Machine):
             )
             for key, live in self.state.tables.broker_live_table.items()
         } == self.model.brokers  # fmt: skip
-        assert deadlines.keys() == self.state.last_seen().keys() == self.model.brokers.keys()
+        assert deadlines.keys() == self.state.liveness.last_update_millis.keys() == self.model.brokers.keys()
         for key, doubt in doubts.items():
             assert doubt.ends_at_millis - self.fleet.clock.wall_millis() == round(1000 * (deadlines[key] - self.now))
         assert self.state.possibly_partial | self.state.doubts.keys() <= self.model.brokers.keys()

@@ -10,6 +10,7 @@ import grpc
 import pytest
 from google.rpc import error_details_pb2, status_pb2
 
+from namesrv.core.errors import suppress_refusals
 from namesrv_common.errors import (
     MAX_VIOLATIONS,
     CommonReason,
@@ -19,7 +20,6 @@ from namesrv_common.errors import (
     invalid_field,
     limit_exceeded,
     not_durable,
-    suppress_refusals,
 )
 from namesrv_common.grpc_errors import DETAILS_KEY, PUSHBACK_KEY, RichError
 from tests.support.refusals import refuses

@@ -1,4 +1,4 @@
-"""Files: read within a bound, sealed with a checksum, and followed."""
+"""Files: read within a bound, and followed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from namesrv_common.files.regular_files import ATTRIBUTE, is_damaged, read_at_most, replace_durably
+from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.files.watched_file import CHECK_SECONDS, WatchedFile, request_reload
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
@@ -46,62 +46,6 @@ def test_a_file_that_grows_is_read_no_further_than_it_was_long() -> None:
     # It says that it is empty, and is not: as one to which something is added in the meantime.
     with pytest.raises(OSError, match="grows while it is read"):
         read_at_most(Path("/proc/self/status"), 1_000_000)
-
-
-def rot(file: Path, content: bytes) -> None:
-    """Changes a file as a failing disk does: no time changes with it."""
-    status = file.stat()
-    file.write_bytes(content)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-@pytest.fixture
-def sealed(tmp_path: Path) -> Path:
-    """A file with a checksum."""
-    file = tmp_path / "file"
-    replace_durably(file, b"content", copy=tmp_path / "kept")
-    if ATTRIBUTE not in os.listxattr(file):
-        pytest.skip("the file system of the temporary folder takes no extended attributes")
-    return file
-
-
-def test_a_file_as_written_a_copy_and_a_missing_file_are_not_damaged(sealed: Path, tmp_path: Path) -> None:
-    assert not is_damaged(sealed, sealed.read_bytes())
-    (copy := tmp_path / "copy").write_bytes(b"other")
-    assert not is_damaged(copy, b"other")
-    assert not is_damaged(tmp_path / "missing", b"")
-
-
-@pytest.mark.parametrize("content", [b"", b"c", b"bontent", b"content\n"])
-def test_a_file_that_a_disk_has_changed_is_damaged(sealed: Path, content: bytes) -> None:
-    rot(sealed, content)
-    assert is_damaged(sealed, content)
-
-
-def test_a_file_that_somebody_has_edited_is_taken_as_it_is(sealed: Path) -> None:
-    before = sealed.stat().st_mtime_ns
-    sealed.write_bytes(b"edited")
-    os.utime(sealed, ns=(before, before + 1))
-    assert not is_damaged(sealed, b"edited")
-
-
-@pytest.mark.parametrize("attribute", [b"", b"garbage", b"\xff 1", b"abc 12 13"])
-def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute: bytes) -> None:
-    os.setxattr(sealed, ATTRIBUTE, attribute)
-    assert not is_damaged(sealed, sealed.read_bytes())
-
-
-def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "setxattr", refuse)
-    file = tmp_path / "file"
-    replace_durably(file, b"content", copy=tmp_path / "kept")
-    rot(file, b"bontent")
-    assert not is_damaged(file, b"bontent")
 
 
 class Follower:

@@ -20,7 +20,6 @@ from structlog.testing import capture_logs
 from namesrv.error_codes import FAILURES
 from namesrv_common.errors import invalid_field
 from namesrv_common.grpc_errors import RichError
-from namesrv_common.server import rpc_handlers
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
 from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Gate
 
@@ -278,23 +277,3 @@ async def test_names_that_no_service_has_are_refused() -> None:
     assert [answer async for answer in watch(HealthService(), "a" * (MAX_SERVICE_LENGTH + 1), context)] == []
     codes = [mock.call(grpc.StatusCode.NOT_FOUND), mock.call(grpc.StatusCode.INVALID_ARGUMENT)]
     assert context.set_code.call_args_list == codes
-
-
-async def wait_once() -> str:
-    try:
-        await asyncio.sleep(0)
-    except rpc_handlers.Waited as told:
-        return str(told)
-    return "it was told nothing"
-
-
-async def wait_whatever_comes() -> str:
-    await wait_once()
-    return await wait_once()
-
-
-def test_a_call_that_waits_is_told_so_once_and_ended_if_it_goes_on_waiting() -> None:
-    assert rpc_handlers.run(wait_once()) == "a call that is answered at once waits for something"
-    for waiting in (asyncio.sleep(0), wait_whatever_comes()):
-        with pytest.raises(rpc_handlers.Waited):
-            rpc_handlers.run(waiting)

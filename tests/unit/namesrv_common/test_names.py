@@ -6,15 +6,13 @@ import pytest
 
 from namesrv_common.endpoints import LOOPBACK, Endpoint, owner_of, parse_endpoints
 from namesrv_common.topic_names import (
-    MAX_LABELS,
     MAX_NAME_LENGTH,
     TopicKind,
     application_first,
     check_name,
     check_topic,
     kind_of,
-    parse_labels,
-    shown_labels,
+    label_problem,
 )
 
 LONGEST_POP_RETRY = "%RETRY%" + "g" * 255 + "+" + "t" * 127
@@ -76,31 +74,28 @@ LONGEST_PREFIX = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
     ],
 )
 def test_labels_that_kubernetes_takes_are_taken(key: str, value: str) -> None:
-    assert shown_labels(parse_labels([f"{key}={value}"])) == [f"{key}={value}"]
+    assert label_problem({key: value}) is None
 
 
 @pytest.mark.parametrize(
-    ("texts", "problem"),
+    ("label", "problem"),
     [
-        (["=v"], "name '' must have ASCII letters"),
-        (["/rack=v"], "prefix '' must be a DNS subdomain"),
-        (["a/b/c=v"], "prefix 'a/b' must be a DNS subdomain"),
-        (["Example.com/rack=v"], "prefix 'Example.com' must be a DNS subdomain"),
-        (["-rack=v"], "a letter or digit at both ends"),
-        (["rack\n=v"], r"name 'rack\\n' must have ASCII letters"),
-        (["räck=v"], "name 'räck' must have ASCII letters"),
-        (["k" * 100 + "=v"], "^has the key 'k{70}', whose name has 100 characters, at most 63"),
-        ([f"{LONGEST_PREFIX}d/k=v"], "prefix has 254 characters, at most 253"),
-        (["rack=" + "v" * 64], "has the key 'rack', whose value has 64 characters, at most 63"),
-        (["rack=r 1"], "has the key 'rack', whose value 'r 1' must have ASCII letters"),
-        (["rack"], "'rack' has no '='; write key=value"),
-        (["rack=r1", "rack=r2"], "has the key 'rack' twice"),
-        ([f"k{number}=" for number in range(MAX_LABELS + 1)], "has 17 labels, at most 16"),
+        ("=v", "name '' must have ASCII letters"),
+        ("/rack=v", "prefix '' must be a DNS subdomain"),
+        ("a/b/c=v", "prefix 'a/b' must be a DNS subdomain"),
+        ("Example.com/rack=v", "prefix 'Example.com' must be a DNS subdomain"),
+        ("-rack=v", "a letter or digit at both ends"),
+        ("rack\n=v", r"name 'rack\n' must have ASCII letters"),
+        ("räck=v", "name 'räck' must have ASCII letters"),
+        ("k" * 100 + "=v", f"has the key '{'k' * 70}', whose name has 100 characters, at most 63"),
+        (f"{LONGEST_PREFIX}d/k=v", "prefix has 254 characters, at most 253"),
+        ("rack=" + "v" * 64, "has the key 'rack', whose value has 64 characters, at most 63"),
+        ("rack=r 1", "has the key 'rack', whose value 'r 1' must have ASCII letters"),
     ],
 )
-def test_other_labels_are_refused_with_key_part_and_rule(texts: list[str], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        parse_labels(texts)
+def test_other_labels_are_refused_with_key_part_and_rule(label: str, problem: str) -> None:
+    key, _, value = label.partition("=")
+    assert problem in (label_problem({key: value}) or "")
 
 
 @pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", "a:1 b:2", "a:1; b:2", "a:1 ,b:2", " a:1\n\tb:2 ", "a:1  b:2"])

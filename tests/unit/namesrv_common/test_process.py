@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from namesrv.server.server import run_background
 from namesrv_common.process.program import FOR_OTHERS, MOST, run_program, without_others
 from namesrv_common.process.shutdown import (
     DaemonExecutor,
     LoopThread,
     in_daemon_thread,
-    run_background,
     run_blocking_step,
     run_step,
 )

@@ -16,11 +16,9 @@ import structlog
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from namesrv_api.v1.route_service_pb2 import GetTopicRouteRequest
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
-from pydantic_settings import SettingsConfigDict
 
 from namesrv_common.client import channels
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, RenewedChannel
-from namesrv_common.process.settings_cli import ClientSecuritySettings, ListenerSecuritySettings, ProgramSettings
 from namesrv_common.tls.certificates import (
     MAX_FILE_BYTES,
     MAX_TOKEN_LENGTH,
@@ -121,12 +119,6 @@ def test_what_is_no_certificate_has_neither_names_nor_validity_but_an_error(cont
         _ = KeyPair(content, b"").validity
 
 
-class Both(ListenerSecuritySettings, ClientSecuritySettings, ProgramSettings):
-    """The settings of a program that listens and calls."""
-
-    model_config = SettingsConfigDict(env_prefix="BOTH_")
-
-
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
@@ -153,31 +145,6 @@ def test_files_that_cannot_be_used_are_told_at_once(authority: Authority, tmp_pa
     ):
         with pytest.raises(CertificateError):
             ClientSecurity(files)
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"tls_cert": "c"}, "tls_cert is set, but tls_key is not"),
-        ({"tls_key": "k"}, "tls_key is set, but tls_cert is not"),
-        ({"tls_client_ca": "ca"}, "tls_client_ca is set, but tls_cert is not"),
-        ({"token_file": "t"}, "token_file is set, but tls_ca is not"),
-        ({"tls_server_name": "n"}, "tls_server_name is set, but tls_ca is not"),
-    ],
-)
-def test_settings_that_do_not_go_together_are_refused(values: dict[str, Any], problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        Both.load(None, values)
-
-
-def test_one_certificate_is_for_both_sides_of_a_program(authority: Authority) -> None:
-    pair = authority.sign("a")
-    settings = Both.load(None, {"tls_cert": pair.certificate, "tls_key": pair.key, "tls_ca": authority.path})
-    security = settings.client_security()
-    assert security is not None
-    assert security.files == ClientFiles(authority.path, *pair)
-    assert settings.listener_tls() is not None
-    assert (Both.load(None, {}).client_security(), Both.load(None, {}).listener_tls()) == (None, None)
 
 
 def test_files_on_a_disk_that_hangs_hold_up_no_calls(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:

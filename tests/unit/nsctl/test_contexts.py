@@ -60,11 +60,6 @@ def test_a_user_without_a_home_has_no_contexts_and_no_error(monkeypatch: pytest.
 LAB = 'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n'
 
 
-def asked(context: str | None, home: Path) -> object:
-    environment = {"HOME": str(home)}
-    return name_servers(None, context, environment), client_files({}, None, context, environment)
-
-
 @pytest.mark.parametrize(
     ("text", "context", "problem"),
     [
@@ -84,16 +79,12 @@ def asked(context: str | None, home: Path) -> object:
 def test_a_file_that_makes_no_sense_is_named_with_its_problem(
     home: Path, text: str, context: str | None, problem: str
 ) -> None:
-    file = contexts_file({"HOME": str(home)})
+    environment = {"HOME": str(home)}
+    file = contexts_file(environment)
     file.write_text(text)
     with pytest.raises(ContextError, match=problem) as raised:
-        asked(context, home)
+        assert [name_servers(None, context, environment), client_files({}, None, context, environment)]
     assert str(raised.value).startswith(str(file))
-
-
-def test_a_context_without_a_file_is_an_error_that_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(ContextError, match=r"contexts\.toml: No such file or directory"):
-        asked("lab", tmp_path)
 
 
 def test_what_a_context_says_about_tls_is_relative_to_its_file(home: Path) -> None:

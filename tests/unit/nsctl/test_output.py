@@ -8,9 +8,11 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2, route_data_pb2
 from namesrv_api.v1.route_data_pb2 import BrokerLiveInfo
 from rich.console import Console
+from typer.core import TyperCommand
 
 from nsctl.commands.show import LIVE
-from nsctl.output import Format, row, show, table
+from nsctl.output import row, table
+from nsctl.session import Session
 
 
 def test_a_message_is_a_row_with_names_of_enums_and_times_but_without_what_is_absent() -> None:
@@ -55,9 +57,8 @@ NAME = "broker-" + "0123456789" * 20
 
 
 def test_a_name_is_whole_on_a_line_where_nobody_looks_at_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    show(
-        [{"name": NAME, "at": "2026-01-01T00:00:00.000Z", "text": "word " * 100}], ("name", "at", "text"), Format.TABLE
-    )
+    told = {"name": NAME, "at": "2026-01-01T00:00:00.000Z", "text": "word " * 100}
+    Session(TyperCommand("route")).show([told], ("name", "at", "text"))
     assert f" {NAME}   2026-01-01T00:00:00.000Z   word word" in capsys.readouterr().out
 
 

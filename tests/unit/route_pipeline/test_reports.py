@@ -17,6 +17,7 @@ from route_pipeline.log.place import SCHEMA
 from route_pipeline.questions import Questions, Row
 from route_pipeline.report_data import Charts, ReportData, Series, collect_report
 from route_pipeline.tables import print_report
+from tests.support.routes import log_rows
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 5000, tzinfo=UTC)
 
@@ -133,7 +134,6 @@ def test_it_opens_with_what_a_person_asks_first() -> None:
 # What it opens with, computed from rows of a log.
 
 LAST_INGEST = datetime(2026, 1, 2, 12, tzinfo=UTC)
-EMPTY: dict[str, Any] = dict.fromkeys(SCHEMA.names)
 
 
 def at(hours: float) -> datetime:
@@ -142,9 +142,8 @@ def at(hours: float) -> datetime:
 
 def row(namesrv: str, revision: int, hours: float, **more: Any) -> dict[str, Any]:
     """A row, changed at a time and ingested then."""
-    seen = {"changed_at": at(hours), "ingested_at": at(hours), "from_snapshot": False, "op": "put"}
-    own = {"namesrv": namesrv, "epoch": "01", "revision": revision, "snapshot": 1, "kind": "changes", "batch": revision}
-    return EMPTY | own | seen | more
+    own = {"ingested_at": at(hours), "kind": "changes", "batch": revision}
+    return log_rows.row(namesrv, revision, at(hours), **own) | more
 
 
 def broker(namesrv: str, revision: int, hours: float, key: str, **more: Any) -> dict[str, Any]:

@@ -69,8 +69,15 @@ def delete(client: Client, key: str, namespace: str = NS) -> pb.DeleteKvConfigRe
 
 
 def listed(client: Client, namespace: str = "") -> list[tuple[str, str, str]]:
-    answer = client.admin.ListKvConfigs(pb.ListKvConfigsRequest(namespace=namespace), timeout=TIMEOUT)
-    return [(row.namespace, row.key, row.value) for row in answer.kv_configs]
+    """The rows of all pages, each page of one row."""
+    request, rows = pb.ListKvConfigsRequest(namespace=namespace, page_size=1), list[tuple[str, str, str]]()
+    for _ in range(5):
+        answer = client.admin.ListKvConfigs(request, timeout=TIMEOUT)
+        rows += [(row.namespace, row.key, row.value) for row in answer.kv_configs]
+        request.page_token = answer.next_page_token
+        if not request.page_token:
+            break
+    return rows
 
 
 def failure(client: Client, request: Message) -> RichError:

@@ -9,8 +9,8 @@ import pytest
 import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 
-from broker_agent.clients import channels, client_service, limits
-from broker_agent.clients.groups import ConsumerFilterManager
+from broker_agent.clients import client_service, limits
+from broker_agent.clients.managers import ConsumerFilterManager
 from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
@@ -331,7 +331,7 @@ def test_notices_that_the_client_has_not_taken_are_one_for_each_group(agent: Age
 
 
 def test_one_notice_over_the_limit_cuts_a_slow_reader(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "MAX_PENDING_NOTICES", 2)
+    monkeypatch.setattr(limits, "MAX_PENDING_NOTICES", 2)
     channel = agent.open()
     for group in ("one", "two", "one"):
         channel.notify_consumer_ids_changed(group)
@@ -354,7 +354,7 @@ def test_a_closing_channel_tells_its_reason_and_takes_no_more_calls(agent: Agent
 
 
 def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channels, "MAX_CHANNELS", 4)
+    monkeypatch.setattr(limits, "MAX_CHANNELS", 4)
     agent, one, other = Agent(), Sharer("10.0.0.1"), Sharer("10.0.0.2")
     first, _second = agent.open(one), agent.open(one)
     with refuses(Reason.LIMIT_EXCEEDED, match=r"open client channels: 3 is over the limit of 2 for 10\.0\.0\.1"):

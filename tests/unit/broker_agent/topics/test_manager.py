@@ -14,10 +14,10 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
-from broker_agent.topics.files import FollowedTopics, replace_keeping_copy
+from broker_agent.topics.files import FollowedTopics, load_topic_config_table, replace_keeping_copy
 from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
-from broker_agent.topics.topics_json import encode_topics, load_topic_config_table
+from broker_agent.topics.topics_json import encode_topics
 from tests.support.agents import own_topics, put_topic
 from tests.support.refusals import refuses
 from tests.support.virtual_clock import VirtualClock, agent_timing
@@ -53,6 +53,15 @@ def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path) -> None:
     assert manager.table.topics == BUILT_IN
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
     assert load_topic_config_table(path) == manager.table
+
+
+def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> None:
+    manager = owner(path, (TopicConfig("broker-a", 1, 1, 6),))
+    for name in ("TBW102", "rmq_sys_anything", "broker-a"):
+        with refuses(Reason.SYSTEM_TOPIC):
+            put_topic(manager, TopicConfig(name, 4, 4, 6))
+    for name in ("TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"):
+        put_topic(manager, TopicConfig(name, 4, 4, 6))
 
 
 def test_missing_built_in_topics_come_with_a_new_version(path: Path) -> None:

@@ -13,21 +13,19 @@ from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
 from broker_agent.topics import topics_json
+from broker_agent.topics.files import load_topic_config_table, log_skipped_topics
 from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
     TopicConfigTable,
     built_in_topics,
     changed_topics,
-    is_system_topic,
 )
 from broker_agent.topics.topic_service import altered_attributes
 from broker_agent.topics.topics_json import (
     BrokenTopics,
     TopicQueueMappings,
     decode_mappings,
-    load_topic_config_table,
-    log_skipped_topics,
 )
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
@@ -174,11 +172,6 @@ def test_the_built_in_topics_are_upstreams() -> None:
 def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
     topics = built_in_topics("same", "same")
     assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
-
-
-def test_the_brokers_own_topics_and_no_others_are_system_topics() -> None:
-    own, others = ["TBW102", "rmq_sys_anything", "broker-a"], ["TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"]
-    assert [name for name in own + others if is_system_topic(name, frozenset({"broker-a"}))] == own
 
 
 # The topicQueueMapping.json of a broker of RocketMQ 5: read as the broker registers it.

@@ -17,14 +17,16 @@ from structlog.testing import capture_logs
 from broker_agent.errors import Reason, StartError
 from broker_agent.topics import table as table_module
 from broker_agent.topics.files import (
+    ATTRIBUTE,
     BROKEN_SECONDS,
     FollowedTopics,
     TopicsFile,
     copy_of,
+    load_topic_config_table,
     replace_keeping_copy,
 )
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
-from broker_agent.topics.topics_json import decode_topics, encode_topics, mappings_path
+from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics, mappings_path
 from namesrv_common.files import disk
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
@@ -274,6 +276,53 @@ def path(tmp_path: Path) -> Path:
     path = tmp_path / "topics.json"
     path.write_bytes(content(1))
     return path
+
+
+@pytest.fixture
+def sealed(path: Path) -> Path:
+    """A file of the agent's own, with a checksum."""
+    replace_keeping_copy(path, content(2))
+    if ATTRIBUTE not in os.listxattr(path):
+        pytest.skip("the file system of the temporary folder takes no extended attributes")
+    return path
+
+
+def rot(file: Path, content: bytes) -> None:
+    """Changes a file as a failing disk does: no time changes with it."""
+    status = file.stat()
+    file.write_bytes(content)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+@pytest.mark.parametrize("rotten", [b"", content(1), content(2)[:-1], content(2) + b"\n"])
+def test_a_file_that_a_disk_has_changed_is_damaged(sealed: Path, rotten: bytes) -> None:
+    assert load_topic_config_table(sealed) == numbered(2)
+    rot(sealed, rotten)
+    with pytest.raises(BrokenTopics, match="json: does not match its checksum"):
+        load_topic_config_table(sealed)
+
+
+def test_a_file_that_somebody_has_edited_is_taken_as_it_is(sealed: Path) -> None:
+    before = sealed.stat().st_mtime_ns
+    sealed.write_bytes(content(3))
+    os.utime(sealed, ns=(before, before + 1))
+    assert load_topic_config_table(sealed) == numbered(3)
+
+
+@pytest.mark.parametrize("attribute", [b"", b"garbage", b"\xff 1", b"abc 12 13"])
+def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute: bytes) -> None:
+    os.setxattr(sealed, ATTRIBUTE, attribute)
+    assert load_topic_config_table(sealed) == numbered(2)
+
+
+def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "setxattr", refuse)
+    replace_keeping_copy(path, content(2))
+    rot(path, content(3))
+    assert load_topic_config_table(path) == numbered(3)
 
 
 def test_a_changed_file_is_seen_once_if_replaced_or_written_over(path: Path, time: Passing) -> None:

@@ -26,7 +26,7 @@ from namesrv.app.administration import (
 from namesrv.app.writer import TableWriter
 from namesrv.core.changes import Cause, SettingChange
 from namesrv.core.errors import Reason, Refused
-from namesrv.core.model import EMPTY, BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
+from namesrv.core.model import BrokerKey, HoldKey, Intent, IntentKind, IntentTable, KvConfigTable
 from namesrv.core.removals import OperatorOutcome
 from namesrv.settings import NamesrvSettings
 from namesrv.storage.data_dir import DataDirError
@@ -207,7 +207,7 @@ async def test_without_a_database_changes_are_previewed_and_refused(world: World
             await kind(made, OPERATION)
     with refuses(Reason.CONFIG_KEY_DENIED):
         await made.change_settings({"dataDir": "/"}, OPERATION)
-    assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), EMPTY, {}), 1)
+    assert (world.in_force, world.state.revision) == (before, revision) == ((IntentTable(), KvConfigTable(), {}), 1)
     await made.close(20)
     assert list(world.folder.iterdir()) == []
 

@@ -17,10 +17,9 @@ import pytest
 from namesrv.app import worker as worker_module
 from namesrv.app.worker import OWN_SECONDS, WORK_SECONDS, YIELD_SECONDS, TimedYields, Urgency, Worker
 from namesrv.core.changes import Cause, Change
-from namesrv.core.errors import Reason, invalid_field
+from namesrv.core.errors import Reason, invalid_field, suppress_refusals
 from namesrv.core.model import BrokerKey, BrokerLiveInfo, DataVersion, LiveKey
 from namesrv.core.pace import yield_point
-from namesrv_common.errors import suppress_refusals
 from tests.support.core_fleet import CLUSTER, A, Fleet
 from tests.support.state_changes import HeldWork
 
@@ -264,11 +263,11 @@ async def test_a_thread_that_touches_what_belongs_to_the_event_loop_fails(
     fleet: Fleet, touch: Callable[[Fleet], object]
 ) -> None:
     fleet.register()
-    before = fleet.state.revision, fleet.state.last_seen()
+    before = fleet.state.revision, dict(fleet.state.liveness.last_update_millis)
     fleet.clock.advance(1.0)
     with pytest.raises(AssertionError, match="belongs to the event loop"):
         await Worker("test").run(partial(touch, fleet))
-    assert (fleet.state.revision, fleet.state.last_seen()) == before
+    assert (fleet.state.revision, fleet.state.liveness.last_update_millis) == before
 
 
 def test_a_thread_yields_once_it_has_worked_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,12 +8,19 @@ import json
 import weakref
 from pathlib import Path
 
+import pytest
+
 from namesrv.app.access import Authorizer
+from namesrv.core.changes import Cause
+from namesrv.core.model import ORDER_TOPIC_CONFIG, KvConfigTable
 from namesrv.remoting.caller import ANONYMOUS, Gate, Grade
+from namesrv.remoting.calls import TOPIC_LISTS
+from namesrv.remoting.wire import RequestCode
 from namesrv_common.server.permits import BrokerPattern, Permits, Principal
 from namesrv_common.server.shares import Sharer
 from tests.support.programs.rocketmq import broker_fields, frame, registration_body
-from tests.support.socketless_front import SentFrame, SocketlessClient, SocketlessFront, connected
+from tests.support.socketless_front import SentFrame, SocketlessClient, connected
+from tests.support.state_changes import HeldWork
 from tests.unit.namesrv.servicers import holding, until
 
 LOOKUP = frame(105, {"topic": "NOPE"})
@@ -47,6 +54,31 @@ async def test_a_request_that_may_not_be_made_does_not_wait_for_its_turn(tmp_pat
         assert other.sent_count == 1
         assert len(await client.send([LIST])) == 1
         front.shares.lookups.give_back(Sharer("192.0.2.1"), front.shares.lookups.most_of_caller)
+        await other.close()
+
+
+async def test_lists_of_all_connections_are_made_one_at_a_time_with_pauses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held, clock, begun = HeldWork(), asyncio.get_running_loop().time, list[float]()
+
+    def names(_after: str, _most: int) -> list[str]:
+        begun.append(clock())
+        held()
+        return []
+
+    monkeypatch.setitem(TOPIC_LISTS, RequestCode.GET_ALL_TOPIC_LIST, lambda _lists, _request: names)
+    async with connected(tmp_path) as (front, client):
+        other = SocketlessClient(front, "192.0.2.1")
+        client.receive(LIST)
+        await held.begun()
+        other.receive(frame(RequestCode.GET_BROKER_CLUSTER_INFO))
+        await asyncio.sleep(0.05)
+        assert other.sent_count == 0
+        took = clock() - begun[0]
+        held.let_go()
+        await other.settle()
+        assert clock() - begun[0] >= 2 * took, "none is made for as long as the first one took"
         await other.close()
 
 
@@ -100,7 +132,13 @@ async def test_a_registration_that_brings_nothing_new_is_a_heartbeat_next_time(t
         front.fleet.clock.advance(60)
         assert [again()] == first.answers
         (live,) = front.fleet.state.tables.broker_live_table.values()
-        assert front.fleet.state.last_seen()[live.key] == front.fleet.clock.wall_millis()
+        assert front.fleet.state.liveness.last_update_millis[live.key] == front.fleet.clock.wall_millis()
+        order = KvConfigTable.of({ORDER_TOPIC_CONFIG: {"A": "broker-a:4"}})
+        front.fleet.state.publish_kv_config(order, Cause("test"))
+        assert again() is None, "the configuration in its answer is another one"
+        again = (await asked(client, REGISTRATION)).again
+        assert again is not None
+        assert b'{"A":"broker-a:4"}' in (again() or b"")
         await asked(client, frame(103, broker_fields(), registration_body(["A", "B"])))
         assert again() is None, "its row is another one"
 
@@ -162,27 +200,23 @@ async def test_a_header_that_cannot_be_read_ends_its_connection_with_no_answer(t
         front.connections.left(0, None)
 
 
-def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
-    async def run() -> None:
-        front = SocketlessFront(tmp_path)
-        client, other = SocketlessClient(front), SocketlessClient(front)
-        await client.send([LOOKUP, REGISTRATION])
-        async with holding(front._writer, front.fleet.state):
-            other.receive(REGISTRATION)
-            await until(lambda: front._writer.waiting == 2)
-            connections = [weakref.ref(each) for each in front.connections._connections.values()]
-            assert len(connections) == 2
-            for each in (client, other):
-                each.end()
-                each.sent.clear()
-        await front.settled()
-        assert [connection() for connection in connections] == [None, None]
-        await front.end()
-
+async def test_a_connection_that_has_ended_does_not_wait_for_the_garbage_collector(tmp_path: Path) -> None:
     gc.collect()
     gc.disable()
     try:
-        asyncio.run(run())
+        async with connected(tmp_path) as (front, client):
+            other = SocketlessClient(front)
+            await client.send([LOOKUP, REGISTRATION])
+            async with holding(front._writer, front.fleet.state):
+                other.receive(REGISTRATION)
+                await until(lambda: front._writer.waiting == 2)
+                connections = [weakref.ref(each) for each in front.connections._connections.values()]
+                assert len(connections) == 2
+                for each in (client, other):
+                    each.end()
+                    each.sent.clear()
+            await front.settled()
+            assert [connection() for connection in connections] == [None, None]
     finally:
         gc.enable()
 

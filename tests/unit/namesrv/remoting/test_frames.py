@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,30 +24,29 @@ FIELDS = st.dictionaries(TEXTS, TEXTS, max_size=5)
 NUMBERS = st.integers(-(2**31), 2**31 - 1)
 
 
-@given(NUMBERS, NUMBERS, FIELDS, st.binary(max_size=20))
-def test_a_json_header_says_what_its_sender_wrote(opaque: int, flag: int, fields: dict[str, str], body: bytes) -> None:
-    (one,) = frames_in(frame(json_header(105, fields, opaque, flag=flag), body))
+Made = tuple[Callable[..., bytes], int]
+"""What makes a header, and its encoding."""
+ALL_MADE: list[Made] = [(json_header, 0), (binary_header, 1)]
+HEADERS = st.sampled_from(ALL_MADE)
+
+
+@given(HEADERS, st.integers(-(2**15), 2**15 - 1), NUMBERS, NUMBERS, FIELDS, st.binary(max_size=20))
+def test_a_header_says_what_its_sender_wrote(
+    made: Made, code: int, opaque: int, flag: int, fields: dict[str, str], body: bytes
+) -> None:
+    header, encoding = made
+    (one,) = frames_in(frame(header(code, fields, opaque, flag=flag), body, encoding))
     request = request_of(one)
-    assert (request.code, request.opaque, request.flag, request.version) == (105, opaque, flag, 513)
+    assert (request.code, request.opaque, request.flag, request.version) == (code, opaque, flag, 513)
     assert (request.fields, request.body) == (fields, body)
 
 
-@given(st.integers(-(2**15), 2**15 - 1), NUMBERS, FIELDS, st.binary(max_size=20))
-def test_a_binary_header_says_the_same(code: int, opaque: int, fields: dict[str, str], body: bytes) -> None:
-    (one,) = frames_in(frame(binary_header(code, fields, opaque), body, 1))
-    request = request_of(one)
-    assert (request.code, request.opaque, request.fields, request.body) == (code, opaque, fields, body)
-
-
-@given(
-    NUMBERS, st.integers(0, 2000), st.none() | FIELDS, st.none() | TEXTS, st.sampled_from((json_header, binary_header))
-)
+@given(HEADERS, NUMBERS, st.integers(0, 2000), st.none() | FIELDS, st.none() | TEXTS)
 def test_an_answer_has_the_number_and_the_encoding_of_its_request(
-    opaque: int, code: int, fields: dict[str, str] | None, remark: str | None, header: object
+    made: Made, opaque: int, code: int, fields: dict[str, str] | None, remark: str | None
 ) -> None:
-    asked = frame(json_header(105, None, opaque), b"") if header is json_header else b""
-    asked = asked or frame(binary_header(105, None, opaque), b"", 1)
-    (one,) = frames_in(asked)
+    header, encoding = made
+    (one,) = frames_in(frame(header(105, None, opaque), b"", encoding))
     (told,) = frames_in(answer(request_of(one), code, b"body", fields, remark))
     read = request_of(told)
     assert told.encoding == one.encoding
@@ -56,30 +56,39 @@ def test_an_answer_has_the_number_and_the_encoding_of_its_request(
         assert json.loads(told.header).get("remark") == remark
 
 
+TOO_LONG = struct.pack(">hBhiiii", 105, 0, 513, 1, 0, 0, 2**31 - 1)
+TOO_SHORT = TOO_LONG[:-4] + b"\0\0\0\0" + b"\0\1a\0\0\0\1b"
+"""A field beyond the length of all fields."""
+
+
 @pytest.mark.parametrize(
-    "header",
+    ("encoding", "header"),
     [
-        b"",
-        b"[]",
-        b"null",
-        b"{",
-        b"\xff\xff",
-        b'{"code":105} {}',
-        b'{"code":"105"}',
-        b'{"code":true}',
-        b'{"opaque":1}',
-        b'{"code":105,"opaque":4294967296}',
-        b'{"code":105,"opaque":1.5}',
-        b'{"code":105,"extFields":[]}',
-        b'{"code":105,"extFields":{"topic":{}}}',
-        b'{"code":' + b"9" * 5000 + b"}",
-        b"[" * 100_000,
-        json.dumps({"code": 1, "extFields": {str(number): "" for number in range(MAX_FIELDS + 1)}}).encode(),
+        (0, b""),
+        (0, b"[]"),
+        (0, b"null"),
+        (0, b"{"),
+        (0, b"\xff\xff"),
+        (0, b'{"code":105} {}'),
+        (0, b'{"code":"105"}'),
+        (0, b'{"code":true}'),
+        (0, b'{"opaque":1}'),
+        (0, b'{"code":105,"opaque":4294967296}'),
+        (0, b'{"code":105,"opaque":1.5}'),
+        (0, b'{"code":105,"extFields":[]}'),
+        (0, b'{"code":105,"extFields":{"topic":{}}}'),
+        (0, b'{"code":' + b"9" * 5000 + b"}"),
+        (0, b"[" * 100_000),
+        (0, json.dumps({"code": 1, "extFields": {str(number): "" for number in range(MAX_FIELDS + 1)}}).encode()),
+        (1, b"{}"),
+        (1, TOO_LONG),
+        (1, TOO_SHORT),
+        (2, b"{}"),
     ],
 )
-def test_a_header_that_is_none_breaks_the_connection(header: bytes) -> None:
+def test_a_header_that_is_none_breaks_the_connection(encoding: int, header: bytes) -> None:
     with pytest.raises(BrokenFrame):
-        request_of(SentFrame(0, header, b""))
+        request_of(SentFrame(encoding, header, b""))
 
 
 def large_header(more: bytes) -> SentFrame:
@@ -103,17 +112,6 @@ def test_fields_that_are_no_text_are_read_as_rocketmq_reads_them() -> None:
 def test_a_header_of_few_words_is_enough() -> None:
     request = request_of(SentFrame(0, b'{"code":106,"extFields":null}', b""))
     assert (request.code, request.opaque, request.version, request.fields) == (106, 0, 0, {})
-
-
-TOO_LONG = struct.pack(">hBhiiii", 105, 0, 513, 1, 0, 0, 2**31 - 1)
-TOO_SHORT = TOO_LONG[:-4] + b"\0\0\0\0" + b"\0\1a\0\0\0\1b"
-"""A field beyond the length of all fields."""
-
-
-@pytest.mark.parametrize(("encoding", "header"), [(1, b"{}"), (1, TOO_LONG), (1, TOO_SHORT), (2, b"{}")])
-def test_a_binary_or_unknown_header_that_is_none_breaks_the_connection(encoding: int, header: bytes) -> None:
-    with pytest.raises(BrokenFrame):
-        request_of(SentFrame(encoding, header, b""))
 
 
 @given(FIELDS, st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=3))
@@ -182,11 +180,7 @@ async def asked(folder: Path, frames: list[bytes]) -> list[int]:
         assert client.is_open, front.broken_by
         reasons = [problem.reason for _, problem in front.told if problem is not None]
         assert Reason.INTERNAL_DEFECT not in reasons
-        return [code_of(answer.encoding, answer.header) for answer in answers]
-
-
-def code_of(encoding: int, header: bytes) -> int:
-    return int.from_bytes(header[:2], "big") if encoding else int(json.loads(header)["code"])
+        return [request_of(answer).code for answer in answers]
 
 
 def layouts(code: int, fields: dict[str, str], body: bytes) -> list[bytes]:

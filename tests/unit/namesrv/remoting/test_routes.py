@@ -9,7 +9,7 @@ import pytest
 from namesrv_api.v1.route_data_pb2 import TopicRouteData
 
 from namesrv.core.changes import Cause
-from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, DataVersion, KvConfigTable
+from namesrv.core.model import ORDER_TOPIC_CONFIG, Behaviour, DataVersion, KvConfigTable, StaticMapping
 from namesrv.core.pace import run_steps
 from namesrv.remoting.route_json import RouteJson
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
@@ -68,10 +68,12 @@ def test_of_groups_of_one_name_only_the_first_one_in_the_answer_is_shown() -> No
 
 @pytest.mark.parametrize("bare_keys", [False, True])
 def test_a_change_of_a_group_or_its_queues_is_in_the_next_route(bare_keys: bool) -> None:
-    fleet = Fleet(Behaviour(support_acting_master=True))
+    fleet = Fleet(Behaviour(support_acting_master=True, order_message_enable=True))
+    fleet.state.publish_kv_config(KvConfigTable.of({ORDER_TOPIC_CONFIG: {"TopicTest": "broker-a:4"}}), Cause("test"))
+    mapping = StaticMapping("__global__", 2, 0, False, ((0, 7), (1, 1)))
     routes = RouteJson(fleet.state)
     for count, filter_servers in enumerate(((), ("127.0.0.1:1",), ("127.0.0.1:2",), ()), 1):
-        topics, version = [("TopicTest", (count, 4, 6, 0))], DataVersion(1, count)
+        topics, version = [("TopicTest", (count, 4, 6, 0, mapping))], DataVersion(1, count)
         fleet.register(topics=topics, version=version, filter_servers=filter_servers)
         for _ in range(2):  # the second time the rows are kept
             body = routes.route("TopicTest", bare_keys=bare_keys)
@@ -80,6 +82,7 @@ def test_a_change_of_a_group_or_its_queues_is_in_the_next_route(bare_keys: bool)
             assert encoded is not None
             assert body == routes.of_message("TopicTest", TopicRouteData.FromString(encoded), bare_keys=bare_keys)
             assert b'"readQueueNums":%d' % count in body
+            assert (b"{0:7,1:1}" in body, b'"orderTopicConf":"broker-a:4"' in body) == (bare_keys, True)
             assert all(server.encode() in body for server in filter_servers)
 
 

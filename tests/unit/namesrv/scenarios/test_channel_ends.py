@@ -155,9 +155,9 @@ def test_a_broker_of_two_channels_that_end_together_is_removed_once() -> None:
     fleet = Fleet()
     first, second = fleet.state.open_channel(), fleet.state.open_channel()
     fleet.register(A, channel_id=first)
-    fleet.state.end_channel(first)
+    fleet.state.liveness.end_channel(first)
     fleet.register(A, channel_id=second)
-    fleet.state.end_channel(second)
+    fleet.state.liveness.end_channel(second)
     gone = apply_all_now(on_channel_destroy(fleet.state, [first, second]))
     assert [removed.live.broker_addr for removed in gone] == [A]
 

@@ -11,6 +11,7 @@ from namesrv_api.v1 import route_data_pb2
 
 from namesrv.core.errors import Reason
 from namesrv.core.model import LiveKey, ReportedTopic, StaticMapping, TopicTableFingerprint
+from namesrv.remoting.calls import heartbeat_by_address, query_by_address
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.refusals import refuses
 from tests.unit.namesrv.reference_operators import mapping_message
@@ -39,7 +40,7 @@ def test_a_table_of_the_same_mark_need_not_be_read_and_is_no_increment(fleet: Fl
     assert fleet.topics == {"T1", "T2"}
     assert not says_marked(fleet)
     assert not fleet.topics_read
-    assert fleet.state.query_by_address(GROUP, 0, A, version(2)) == (False, version(2))
+    assert query_by_address(fleet.state, GROUP, 0, A, version(2)) == (False, version(2))
 
 
 def test_a_table_of_another_mark_must_be_read(fleet: Fleet) -> None:
@@ -104,7 +105,7 @@ def test_heartbeats_keep_the_connection_of_the_broker_from_being_idle(fleet: Fle
     channel = fleet.state.open_channel()
     fleet.register(channel_id=channel, timeout_seconds=300.0, topic_by_topic=True)
     fleet.clock.advance(100.0)
-    fleet.state.heartbeat_by_address(LiveKey(CLUSTER, A))
+    heartbeat_by_address(fleet.state, LiveKey(CLUSTER, A))
     fleet.clock.advance(100.0)
     assert fleet.state.liveness.idle_channels() == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from namesrv.limits import MAX_CONNECTIONS
-from namesrv.server.server import CannotListen, build_server
+from namesrv.server.listeners import CannotListen, build_server
 from namesrv.settings import NamesrvSettings
 from namesrv_common.process.program import descriptors_of_listener
 from namesrv_common.version import __version__
@@ -70,14 +71,10 @@ class _World:
         self.engine = _Engine()
         engine: Any = self.engine
         self.calls = KnownCalls(engine, most)
-        self.has_room = True
 
     def learn(self, text: str, again: Any) -> None:
         call: Any = SimpleNamespace(text=text, known=self.engine.known.get(text))
-        self.calls.learn(call, again, self.is_open)
-
-    def is_open(self) -> bool:
-        return self.has_room
+        self.calls.learn(call, again)
 
     def ask(self, *texts: str) -> list[bytes | None]:
         return self.calls.answers([self.engine.known[text] for text in texts])
@@ -90,15 +87,6 @@ def test_each_answer_is_computed_when_the_call_comes_and_without_one_it_is_looke
     assert world.ask("b", "a", "n", "x", "b") == [b"two", b"one", None, None, b"two"]
     said[1] = b"three"
     assert world.ask("a", "b") == [b"one", b"three"]
-
-
-def test_without_room_for_anyone_each_is_looked_at() -> None:
-    world = _World()
-    world.learn("a", lambda: b"one")
-    world.has_room = False
-    assert world.ask("a", "a") == [None, None]
-    world.has_room = True
-    assert world.ask("a") == [b"one"]
 
 
 def test_what_is_forgotten_is_forgotten_for_those_too_that_are_on_their_way() -> None:
@@ -133,3 +121,19 @@ def test_what_the_engine_does_not_take_is_not_kept() -> None:
     world.learn("a", lambda: b"one")
     world.learn("b", lambda: b"two")
     assert world.ask("a", "b") == [b"one", b"two"]
+
+
+def test_a_call_that_waits_is_told_so_once_and_ended_if_it_goes_on_waiting() -> None:
+    pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
+    from namesrv.engines.native import Waited, run_at_once  # noqa: PLC0415 - as above
+
+    async def wait(times: int) -> None:
+        for _ in range(times):
+            with pytest.raises(Waited, match="a call that is answered at once waits for something"):
+                await asyncio.sleep(0)
+
+    run_at_once(wait(0))
+    run_at_once(wait(1))
+    for waiting in (asyncio.sleep(0), wait(2)):
+        with pytest.raises(Waited):
+            run_at_once(waiting)

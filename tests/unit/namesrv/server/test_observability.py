@@ -6,17 +6,18 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import grpc
 import pytest
-from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_data_pb2
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsRequest, GetDiagnosticsResponse
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from namesrv.app.channels import TICK_SECONDS, StallDetector
-from namesrv.app.event_log import DurationCounter, RegistrationCounter, RegistrationLog, kind_of, listen_for_warnings
+from namesrv.app.event_log import RegistrationCounter, RegistrationLog, listen_for_warnings
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import BrokerKey, DataVersion, Registration
 from namesrv.grpc_api.admin import COUNT_SECONDS, DiagnosticsCalls
+from namesrv.metrics import AnsweredCalls
 from tests.support.calls_from_nowhere import CONTEXT
 from tests.support.core_fleet import SMALL_FLEETS, A, B, Fleet
 from tests.support.virtual_clock import VirtualClock
@@ -114,40 +115,6 @@ def test_topics_that_are_passed_over_are_one_warning_with_what_is_wrong_with_the
     ]
 
 
-BASE = route_data_pb2.DataVersion(counter=1)
-TOPICS = [route_data_pb2.TopicConfig(topic="T")]
-
-
-@pytest.mark.parametrize(
-    ("request_", "kind"),
-    [
-        (pb.RegisterBrokerRequest(topic_configs=TOPICS), "full"),
-        (pb.RegisterBrokerRequest(), "full"),
-        (pb.RegisterBrokerRequest(base_version=BASE, topic_configs=TOPICS), "increment"),
-        (pb.RegisterBrokerRequest(base_version=BASE), "refresh"),
-    ],
-)
-def test_the_kind_of_a_registration_is_what_it_carries(request_: pb.RegisterBrokerRequest, kind: str) -> None:
-    assert kind_of(request_) == kind
-
-
-def test_a_registration_is_counted_with_its_outcome_and_as_refused_if_it_raises() -> None:
-    tally = RegistrationCounter()
-    with tally.counting("full") as outcome:
-        outcome.result = "changed"
-    with pytest.raises(ValueError, match="no"), tally.counting("full"):
-        raise ValueError("no")
-    assert +tally.counts == {("full", "changed"): 1, ("full", "refused"): 1}
-
-
-def test_a_duration_is_in_its_bucket_and_all_above() -> None:
-    tally = DurationCounter((1.0, 2.0))
-    for seconds in (0.5, 1.0, 1.5, 9.0):
-        tally.add(seconds)
-    assert tally.buckets() == [("1.0", 2), ("2.0", 3), ("+Inf", 4)]
-    assert tally.total == 12.0
-
-
 def diagnostics_of(calls: DiagnosticsCalls) -> GetDiagnosticsResponse:
     return asyncio.run(calls.GetDiagnostics(GetDiagnosticsRequest(), CONTEXT))
 
@@ -190,3 +157,22 @@ def test_tasks_are_counted_once_a_second_however_often_somebody_asks() -> None:
         more.cancel()
 
     asyncio.run(run())
+
+
+def test_calls_that_the_engine_answered_are_added_to_those_that_were_observed() -> None:
+    registry = CollectorRegistry()
+    ok, method = grpc.StatusCode.OK, "a.B/C"
+    hits = {(method, ok): (5, 0.25), (method, grpc.StatusCode.NOT_FOUND): (2, 0.5)}
+    ended = AnsweredCalls(registry, lambda: hits).of(method, streams=False)(lambda: ())
+    assert ended is not None
+    ended(ok)
+
+    def value(name: str, **labels: str) -> float | None:
+        return registry.get_sample_value(name, {"grpc_method": method, **labels})
+
+    assert value("grpc_server_call_started_total") == 8
+    duration = "grpc_server_call_duration_seconds"
+    assert value(f"{duration}_count", grpc_status="OK") == value(f"{duration}_bucket", grpc_status="OK", le="+Inf") == 6
+    assert value(f"{duration}_count", grpc_status="NOT_FOUND") == 2
+    assert value(f"{duration}_sum", grpc_status="NOT_FOUND") == 0.5
+    assert value(f"{duration}_bucket", grpc_status="NOT_FOUND", le="0.0001") == 2

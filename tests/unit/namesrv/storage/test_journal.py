@@ -33,7 +33,7 @@ from namesrv.core.changes import (
     Row,
     SettingChange,
 )
-from namesrv.core.errors import Reason
+from namesrv.core.errors import Reason, suppress_refusals
 from namesrv.core.journal import JournalEntry, JournalPosition, JournalQuery, entry_of, touched_names
 from namesrv.core.model import (
     BrokerData,
@@ -53,7 +53,6 @@ from namesrv.limits import MAX_WAITING_JOURNAL_READS
 from namesrv.storage import database
 from namesrv.storage.database import DATABASE_FILE, Database
 from namesrv.storage.journal import GATHER_SECONDS, MAX_BATCH_ROWS, MAX_TOPICS_OF_ENTRY, TRIM_STEP, Journal
-from namesrv_common.errors import suppress_refusals
 from tests.support.fakes.busy_database import held_by_another, until
 from tests.support.refusals import refuses
 from tests.unit.namesrv.storage.storage_inputs import opened

@@ -18,7 +18,6 @@ from namesrv.core.errors import Reason
 from namesrv.core.explain import MAX_TEXT_LENGTH, CurrentState, Question, add_journal_entry, explain_route
 from namesrv.core.journal import JournalEntry
 from namesrv.core.model import (
-    EMPTY,
     Behaviour,
     BrokerKey,
     DataVersion,
@@ -28,6 +27,7 @@ from namesrv.core.model import (
     IntentKey,
     IntentKind,
     IntentTable,
+    KvConfigTable,
     RemovalReason,
 )
 from namesrv.core.pace import FEW
@@ -284,7 +284,7 @@ def test_a_doubted_broker_is_told_with_the_reason_and_the_time_that_is_left(
 ) -> None:
     channel_id = fleet.state.open_channel()
     fleet.register(channel_id=channel_id)
-    fleet.state.end_channel(channel_id)
+    fleet.state.liveness.end_channel(channel_id)
     fleet.state.doubt_channel_end(channel_id, 60.0, why)
     fleet.clock.advance(17)
     doubted = only(fleet)
@@ -353,6 +353,15 @@ def test_a_group_that_is_back_without_the_topic_is_told_both(fleet: Fleet) -> No
     assert (explanation.state, list(explanation.conditions)) == (Why.STATE_GROUP_LEFT, [Why.CONDITION_REGISTERED_AGAIN])
 
 
+def test_a_topic_that_a_group_dropped_after_its_return_is_told_as_dropped() -> None:
+    fleet = Fleet(Behaviour(delete_topic_with_broker_registration=True))
+    fleet.register()
+    fleet.unregister()
+    fleet.register()
+    fleet.register(topics=["Other"], version=NEWER)
+    assert only(fleet).state == Why.STATE_TOPIC_DROPPED
+
+
 # Never had it
 
 
@@ -368,6 +377,13 @@ def test_a_registered_group_without_the_topic_is_told_if_it_is_asked_for(fleet: 
     text = "not in the route: broker-b of DefaultCluster is registered and has 12 topics, not this one"
     expected = told(Why.STATE_TOPIC_UNREPORTED, text, broker_name="broker-b")
     assert only(fleet, broker_name="broker-b") == expected
+
+
+def test_a_group_that_is_back_and_never_had_the_topic_is_registered(fleet: Fleet) -> None:
+    fleet.register(topics=["Other"])
+    fleet.unregister()
+    fleet.register(topics=["Other"])
+    assert only(fleet, broker_name="broker-a").state == Why.STATE_TOPIC_UNREPORTED
 
 
 def test_a_group_of_slaves_only_is_told_why_it_has_no_topics(fleet: Fleet) -> None:
@@ -450,7 +466,7 @@ def test_groups_of_one_name_in_several_clusters_are_told_apart(fleet: Fleet) -> 
 def test_all_is_as_of_the_beginning_whatever_changes_meanwhile(fleet: Fleet) -> None:
     fleet.register()
     for number in range(FEW + 1):
-        fleet.state.publish_kv_config(EMPTY.with_value("ns", "key", str(number)), CAUSE)
+        fleet.state.publish_kv_config(KvConfigTable().with_value("ns", "key", str(number)), CAUSE)
     before = explain(fleet)
 
     def moment() -> None:

@@ -130,7 +130,7 @@ class GuardAgreesWithTheModel(Machine):
         live = [number for number in live if self.model.brokers[number].is_live]
         for some in [live] if together else [[number] for number in live]:
             for number in some:
-                self.fleet.state.end_channel(self.channels[number])
+                self.fleet.state.liveness.end_channel(self.channels[number])
             apply_all_now(on_channel_destroy(self.fleet.state, [self.channels[number] for number in some]))
             if some:
                 self.lose(some)

@@ -158,16 +158,6 @@ def test_one_caller_pins_no_more_than_its_half(fleet: PinnedFleet) -> None:
     fleet.pin(owner=Sharer("pipeline"))
 
 
-def test_followers_have_revisions_that_other_readers_cannot_take(fleet: PinnedFleet) -> None:
-    for _ in range(OF_READERS):
-        fleet.pin_next_revision()
-    for _ in range(MAX_PINNED_REVISIONS - OF_READERS):
-        fleet.pin_next_revision(follows=True)
-    with refuses(Reason.LIMIT_EXCEEDED) as caught:
-        fleet.pin_next_revision(follows=True)
-    assert caught.value.metadata["limit"] == str(MAX_PINNED_REVISIONS)
-
-
 def test_a_released_pin_ends_at_once_or_with_its_last_reader(fleet: PinnedFleet) -> None:
     first, second = fleet.pin(), fleet.pin()
     assert fleet.pins.release(first)

@@ -14,7 +14,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv.core import pace
 from namesrv.core.changes import ChangeLog, SettingChange
 from namesrv.core.errors import Reason
-from namesrv.core.model import EMPTY, ORDER_TOPIC_CONFIG, DataVersion
+from namesrv.core.model import ORDER_TOPIC_CONFIG, DataVersion, KvConfigTable
 from namesrv.core.pace import run_steps
 from namesrv.core.watch import hub, messages
 from namesrv.core.watch.hub import (
@@ -211,7 +211,7 @@ def test_a_message_ends_with_the_topic_that_makes_it_large_enough(
 def test_the_ordered_topic_configuration_and_its_switch_change_watched_routes(fleet: WatchedFleet) -> None:
     fleet.state.publish_behaviour(replace(SMALL_FLEETS, order_message_enable=True), TEST, ())
     watch = fleet.synced("T1", "T2")
-    fleet.state.publish_kv_config(EMPTY.with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), TEST)
+    fleet.state.publish_kv_config(KvConfigTable().with_value(ORDER_TOPIC_CONFIG, "T1", "broker-a:4"), TEST)
     told = fleet.told(watch)
     assert {topic: change.route.order_topic_conf for topic, change in told.items()} == {"T1": "broker-a:4"}
     fleet.state.publish_behaviour(SMALL_FLEETS, TEST, (SettingChange("orderMessageEnable", "true", "false"),))

@@ -22,6 +22,7 @@ from namesrv_common.server.permits import (
     Permission,
     Permits,
     Principal,
+    log_of_refusals,
 )
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import MACHINE, Sharer
@@ -82,7 +83,8 @@ def test_each_class_of_calls_is_refused_beyond_its_own_bound_only() -> None:
 
 
 def authorizer(permits: Permits, clock: list[float] | None = None) -> Authorizer:
-    return Authorizer(lambda: permits, lambda request: request, lambda: (clock or [0.0])[0])
+    refused = log_of_refusals(lambda: (clock or [0.0])[0])
+    return Authorizer(lambda: permits, lambda request: request, refused)
 
 
 PERMITS = Permits({"broker.example": BROKER})
@@ -124,55 +126,42 @@ NARROWED = Principal("broker", register=(BrokerPattern.parse("c/b"),))
 @pytest.mark.parametrize(
     ("changed", "is_ended"), [(PERMITS, False), (Permits({"broker.example": NARROWED}), True), (Permits(), True)]
 )
-def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permits, is_ended: bool) -> None:
+async def test_changed_permits_end_an_open_call_that_they_do_not_admit(changed: Permits, is_ended: bool) -> None:
     permits = [PERMITS]
     keeper = Authorizer(lambda: permits[0], lambda request: request)
     gate, shown = Admission(REGISTER, FairShares(), keeper), call(dns=["broker.example"])
-
-    async def open_call() -> None:
-        entered = gate.enter(shown)
-        with gate.while_allowed(entered, shown):
-            gate.checked(entered, [NamedBroker(("c", "a"))], shown)
-            permits[0] = changed
-            await keeper.open_calls.check_again()
-            await asyncio.sleep(0)
-
-    with refuses(Reason.NOT_PERMITTED) if is_ended else nullcontext():
-        asyncio.run(open_call())
+    entered = gate.enter(shown)
+    with refuses(Reason.NOT_PERMITTED) if is_ended else nullcontext(), gate.while_allowed(entered, shown):
+        gate.checked(entered, [NamedBroker(("c", "a"))], shown)
+        permits[0] = changed
+        await keeper.open_calls.check_again()
+        await asyncio.sleep(0)
 
 
-def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() -> None:
+async def test_a_need_found_while_a_call_is_open_is_checked_again_with_the_others() -> None:
     permits = [Permits({"ops": Principal("ops", lookup=True, administer=True)})]
     keeper = Authorizer(lambda: permits[0], lambda _: ())
     gate, shown = Admission(WATCH, FairShares(), keeper), call(common_name="ops")
-
-    async def open_call() -> None:
-        with gate.while_allowed(gate.enter(shown), shown):
-            access.need(partial(Principal.check, permission=Permission.ADMINISTER))
-            permits[0] = Permits({"ops": Principal("ops", lookup=True)})
-            await keeper.open_calls.check_again()
-            await asyncio.sleep(0)
-
-    with refuses(Reason.NOT_PERMITTED, match="ops may not administer"):
-        asyncio.run(open_call())
+    entered = gate.enter(shown)
+    with refuses(Reason.NOT_PERMITTED, match="ops may not administer"), gate.while_allowed(entered, shown):
+        access.need(partial(Principal.check, permission=Permission.ADMINISTER))
+        permits[0] = Permits({"ops": Principal("ops", lookup=True)})
+        await keeper.open_calls.check_again()
+        await asyncio.sleep(0)
 
 
-def test_a_request_read_after_permits_changed_is_checked_by_the_new_ones() -> None:
+async def test_a_request_read_after_permits_changed_is_checked_by_the_new_ones() -> None:
     """A large one takes so long to read."""
     permits = [PERMITS]
     keeper = Authorizer(lambda: permits[0], lambda request: request)
     gate, shown = Admission(REGISTER, FairShares(), keeper), call(dns=["broker.example"])
-
-    async def open_call() -> None:
-        entered = gate.enter(shown)
-        with gate.while_allowed(entered, shown):
-            permits[0] = Permits({"broker.example": NARROWED})
-            await keeper.open_calls.check_again()
-            gate.checked(entered, [NamedBroker(("c", "b"))], shown)
-            with refuses(Reason.NOT_PERMITTED, match="broker may not register c/a"):
-                gate.checked(entered, [NamedBroker(("c", "a"))], shown)
-
-    asyncio.run(open_call())
+    entered = gate.enter(shown)
+    with gate.while_allowed(entered, shown):
+        permits[0] = Permits({"broker.example": NARROWED})
+        await keeper.open_calls.check_again()
+        gate.checked(entered, [NamedBroker(("c", "b"))], shown)
+        with refuses(Reason.NOT_PERMITTED, match="broker may not register c/a"):
+            gate.checked(entered, [NamedBroker(("c", "a"))], shown)
 
 
 def test_a_flood_of_refused_calls_makes_few_lines() -> None:

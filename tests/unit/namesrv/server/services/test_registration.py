@@ -22,8 +22,7 @@ from structlog.testing import capture_logs
 from namesrv import limits
 from namesrv.app.access import Admission, Entered, FairShares, NamedBrokers, sharer_of
 from namesrv.app.event_log import RegistrationCounter
-from namesrv.app.field_rules import ADDRESS, check
-from namesrv.app.writer import INLINE_TOPICS, TableWriter
+from namesrv.app.writer import INLINE_TOPICS
 from namesrv.core.errors import Reason, Refused
 from namesrv.core.model import (
     BrokerKey,
@@ -40,7 +39,7 @@ from namesrv.grpc_api import registration as calls
 from namesrv.grpc_api.registration import RegistrationServicer
 from namesrv_common.endpoints import MAX_ADDRESS_LENGTH
 from namesrv_common.server.shares import MACHINE
-from namesrv_common.topic_names import MAX_LABELS, MAX_MAPPED_QUEUES, Labels
+from namesrv_common.topic_names import MAX_LABELS, Labels
 from tests.support.calls_from_nowhere import CONTEXT, FakeEngineCall
 from tests.support.core_fleet import CLUSTER, A, B, Fleet
 from tests.support.patience import TIMEOUT
@@ -96,6 +95,8 @@ PARTS: dict[type, tuple[Callable[[Any], object], str]] = {
 }
 """What reads a part of a request, and where that is."""
 
+LONGEST_ADDRESS = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
+
 
 @pytest.mark.parametrize(
     ("message", "field", "problem"),
@@ -105,7 +106,9 @@ PARTS: dict[type, tuple[Callable[[Any], object], str]] = {
         (identity(broker_id=None), "broker_id", "is missing"),
         (identity(broker_id=-1), "broker_id", "is -1, must not be negative"),
         (identity(addr="host"), "broker_addr", "has no port"),
+        (identity(addr=f"h{LONGEST_ADDRESS}"), "broker_addr", "has 261 characters, at most 260"),
         (topic(""), "topic", "is empty"),
+        (topic("first"), "topic", "'first' is there twice"),
         (topic(read=None), "read_queue_nums", "is missing"),
         (topic(read=-1), "read_queue_nums", "is -1 for the topic 'T', 0 to 65535"),
         (topic(read=65_536), "read_queue_nums", "is 65536"),
@@ -145,8 +148,9 @@ def test_a_bad_part_names_its_place_field_and_rule(message: Message, field: str,
 
 
 def test_a_broker_identity_at_its_limits_is_accepted() -> None:
-    message = identity("[::1]:65535", 2**63 - 1, "host-1.example.com", "c" * 127)
-    assert calls.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, "[::1]:65535")
+    for addr in ("[::1]:65535", LONGEST_ADDRESS):
+        message = identity(addr, 2**63 - 1, "host-1.example.com", "c" * 127)
+        assert calls.broker_identity(message) == (("c" * 127, "host-1.example.com"), 2**63 - 1, addr)
 
 
 def test_topics_at_their_limits_are_accepted() -> None:
@@ -179,11 +183,6 @@ def test_a_topic_of_an_unregistered_group_is_refused_with_the_group(fleet: Fleet
     with refuses(Reason.BROKER_NOT_REGISTERED, match="broker group broker-a of cluster other-cluster") as caught:
         fleet.register_topic("New", {BrokerKey(CLUSTER, "broker-a"): (8, 8, 6, 0), elsewhere: (4, 4, 6, 0)})
     assert caught.value.metadata == {"cluster_name": "other-cluster", "broker_name": "broker-a"}
-
-
-def test_a_topic_twice_in_one_registration_is_refused() -> None:
-    with refuses(Reason.INVALID_FIELD, match="'T' is there twice"):
-        checked(topic("T"), topic("U"), topic("T"))
 
 
 def test_too_many_topics_are_refused_with_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -294,26 +293,24 @@ def test_an_absent_checksum_and_zero_are_not_checked(checksum: int | None) -> No
     calls.check_body_crc32(pb.RegisterBrokerRequest(topic_configs=[topic()], body_crc32=checksum))
 
 
-def test_a_mapping_is_read_with_the_topic_that_has_it() -> None:
-    mapping = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0)))
-    assert checked(topic_config("Ordinary"), mapped()) == [("Ordinary", (4, 4, 6, 0)), ("T", (4, 4, 6, 0, mapping))]
-
-
-def test_a_mapping_of_a_group_that_has_none_of_the_queues_now_is_read() -> None:
-    empty = mapped(scope="", total=0, epoch=0, topic_ids=(), broker_ids=())
-    assert checked(empty) == [("T", (4, 4, 6, 0, StaticMapping("", 0, 0, False, ())))]
+def test_a_mapping_is_read_with_its_topic_also_if_the_group_has_no_queue_now() -> None:
+    mapping, empty = StaticMapping("__global__", 4, 7, False, ((0, 1), (3, 0))), StaticMapping("", 0, 0, False, ())
+    of_none = mapped("Empty", scope="", total=0, epoch=0, topic_ids=(), broker_ids=())
+    ordinary = ("Ordinary", (4, 4, 6, 0))
+    expected = [ordinary, ("T", (4, 4, 6, 0, mapping)), ("Empty", (4, 4, 6, 0, empty))]
+    assert checked(topic_config("Ordinary"), mapped(), of_none) == expected
 
 
 def test_the_queues_of_all_mappings_together_have_a_limit() -> None:
-    half = tuple(range(MAX_MAPPED_QUEUES // 2))
+    half = tuple(range(limits.MAX_MAPPED_QUEUES // 2))
     one, two = (mapped(name, total=len(half), topic_ids=half, broker_ids=half) for name in ("T1", "T2"))
     assert len(checked(one, two)) == 2
     with refuses(Reason.LIMIT_EXCEEDED) as caught:
         checked(one, two, mapped("T3"))
     assert caught.value.metadata == {
         "name": "queues in mappings of one registration",
-        "value": str(MAX_MAPPED_QUEUES + 2),
-        "limit": str(MAX_MAPPED_QUEUES),
+        "value": str(limits.MAX_MAPPED_QUEUES + 2),
+        "limit": str(limits.MAX_MAPPED_QUEUES),
     }
 
 
@@ -338,88 +335,67 @@ async def test_a_handover_without_a_channel_is_told_that_it_needs_one(servicer: 
 LARGE = [f"T{number}" for number in range(3 * INLINE_TOPICS)]
 
 
-class NameServer:
-    """A servicer whose writer can be kept busy."""
-
-    def __init__(self, fleet: Fleet, registered_topics: int = 1_000) -> None:
-        shares = FairShares(registered_topics=registered_topics)
-        self.writer = TableWriter()
-        self._servicer = registration_servicer(fleet, self.writer, registered_topics=shares.registered_topics)
-
-    async def register(self, request: pb.RegisterBrokerRequest) -> pb.RegisterBrokerResponse:
-        return await self._servicer.RegisterBroker(request, CONTEXT)
-
-
-async def test_a_bad_registration_is_refused_while_others_wait_for_their_turn(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
-    async with holding(namesrv.writer, fleet.state):
-        with capture_logs() as logs, refuses(Reason.INVALID_FIELD, match=r"topic_configs\[0\].topic"):
-            await namesrv.register(registration(["not\ta name"]))
+@pytest.mark.parametrize("before", [[], LARGE], ids=["small", "large"])
+async def test_a_bad_registration_is_refused_and_never_stands_in_line(fleet: Fleet, before: list[str]) -> None:
+    servicer = registration_servicer(fleet)
+    with capture_logs() as logs:
+        async with holding(servicer.writer, fleet.state):
+            bad = asyncio.create_task(servicer.RegisterBroker(registration([*before, "not\ta name"]), CONTEXT))
+            await asyncio.sleep(0)
+            assert servicer.writer.waiting == 1, "the change that keeps it busy"
+            assert bad.done() == (not before), "many topics wait for the thread, which makes the change"
+        with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(before)}\].topic"):
+            await bad
     assert fleet.state.revision == 0
     (line,) = logs
     assert (line["event"], line["broker"], line["reason"]) == ("registration_refused", "broker-a", "INVALID_FIELD")
 
 
-async def test_a_large_bad_registration_never_stands_in_line(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
-    async with holding(namesrv.writer, fleet.state):
-        bad = asyncio.create_task(namesrv.register(registration([*LARGE, "not\ta name"])))
-        await asyncio.sleep(0)
-        assert namesrv.writer.waiting == 1, "the change that keeps it busy"
-    with refuses(Reason.INVALID_FIELD, match=rf"topic_configs\[{len(LARGE)}\].topic"):
-        await bad
-    assert fleet.state.revision == 0
-
-
-async def test_topics_of_a_version_that_is_held_are_not_read(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
-    namesrv = NameServer(fleet)
-    await namesrv.register(registration(LARGE))
-    with monkeypatch.context() as patch:
-        patch.setattr("namesrv.grpc_api.registration.read_topics", lambda *_: pytest.fail("they were read"))
-        assert not (await namesrv.register(registration(LARGE))).changed
-
-
 async def test_small_registrations_and_held_ones_do_not_wait_for_the_thread(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
-    await namesrv.register(registration(LARGE))
+    servicer = registration_servicer(fleet)
+    await servicer.RegisterBroker(registration(LARGE), CONTEXT)
     go_on = threading.Event()
-    working = asyncio.create_task(namesrv.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
+    working = asyncio.create_task(servicer.writer.read(lambda: go_on.wait(TIMEOUT), "a"))
     await asyncio.sleep(0)
     async with asyncio.timeout(TIMEOUT):
-        assert not (await namesrv.register(registration(LARGE))).changed
-        assert (await namesrv.register(registration(["T1"], counter=2))).changed
+        assert not (await servicer.RegisterBroker(registration(LARGE), CONTEXT)).changed
+        assert (await servicer.RegisterBroker(registration(["T1"], counter=2), CONTEXT)).changed
+        large = asyncio.create_task(servicer.RegisterBroker(registration(LARGE, counter=3), CONTEXT))
+        await asyncio.sleep(0)
+        assert (large.done(), servicer.writer.waiting) == (False, 0), "its topics wait to be read"
     go_on.set()
     await working
+    await large
 
 
 async def test_topics_are_read_after_all_if_the_broker_has_left_meanwhile(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet)
+    servicer = registration_servicer(fleet)
     request = registration(["T1"])
-    await namesrv.register(request)
+    await servicer.RegisterBroker(request, CONTEXT)
     broker = BrokerKey(request.broker.cluster_name, request.broker.broker_name)
-    async with holding(namesrv.writer, fleet.state):
+    async with holding(servicer.writer, fleet.state):
         leaving = unregister_broker(fleet.state, broker, request.broker.broker_addr, RemovalReason.UNREGISTERED)
-        left = asyncio.create_task(namesrv.writer.apply(leaving, sharer_of(CONTEXT).name))
-        await until(lambda: namesrv.writer.waiting == 2)
-        registered = asyncio.create_task(namesrv.register(request))
-        await until(lambda: namesrv.writer.waiting == 3)
+        left = asyncio.create_task(servicer.writer.apply(leaving, sharer_of(CONTEXT).name))
+        await until(lambda: servicer.writer.waiting == 2)
+        registered = asyncio.create_task(servicer.RegisterBroker(request, CONTEXT))
+        await until(lambda: servicer.writer.waiting == 3)
     assert await left
     assert (await registered).changed
     assert fleet.topics >= {"T1"}
 
 
 async def test_topics_under_way_are_bounded_until_they_are_answered(fleet: Fleet) -> None:
-    namesrv = NameServer(fleet, registered_topics=4)
-    async with holding(namesrv.writer, fleet.state):
-        first = asyncio.create_task(namesrv.register(registration(["a", "b", "c"])))
-        await until(lambda: namesrv.writer.waiting == 2)
+    servicer = registration_servicer(fleet, registered_topics=FairShares(registered_topics=4).registered_topics)
+    async with holding(servicer.writer, fleet.state):
+        first = asyncio.create_task(servicer.RegisterBroker(registration(["a", "b", "c"]), CONTEXT))
+        await until(lambda: servicer.writer.waiting == 2)
         with refuses(Reason.OVERLOADED, match="topics of registrations under way: 5 is over the limit of 4 for all"):
-            await namesrv.register(registration(["d", "e"]))
-        other = asyncio.create_task(namesrv.register(registration(["d"])))
-        await until(lambda: namesrv.writer.waiting == 3)
+            await servicer.RegisterBroker(registration(["d", "e"]), CONTEXT)
+        other = asyncio.create_task(servicer.RegisterBroker(registration(["d"]), CONTEXT))
+        await until(lambda: servicer.writer.waiting == 3)
     await first
     await other
-    await namesrv.register(registration(["a", "b", "c", "d"]))
+    await servicer.RegisterBroker(registration(["a", "b", "c", "d"]), CONTEXT)
 
 
 KEY = LiveKey(CLUSTER, A)
@@ -449,7 +425,7 @@ class World:
             return None, context.again
 
     def renew(self) -> int | None:
-        return self.fleet.state.last_seen().get(KEY)
+        return self.fleet.state.liveness.last_update_millis.get(KEY)
 
     def known(self, request: Any) -> Again:
         again = self.call(request)[1]
@@ -511,16 +487,28 @@ def test_a_question_whose_answer_is_a_registration_is_not_known() -> None:
     world.fleet.register(A)
     assert world.call(question(counter=2))[1] is None
     assert world.call(pb.BrokerHeartbeatRequest(broker=identity(B)))[1] is None
+    assert +world.tally.counts == {("query", "changed"): 1, ("heartbeat", "refused"): 1}
+
+
+async def test_a_registration_is_counted_by_what_it_carries_and_whether_it_changed_something(fleet: Fleet) -> None:
+    tally = RegistrationCounter()
+    servicer = registration_servicer(fleet, tally=tally)
+    for _ in range(3):
+        await servicer.RegisterBroker(registration(), CONTEXT)
+    for topics, counter in ((["T"], 2), ([], 2)):
+        request = registration(topics, counter=counter)
+        request.base_version.CopyFrom(data_version(counter - 1 if topics else counter))
+        await servicer.RegisterBroker(request, CONTEXT)
+    await servicer.RegisterBroker(registration([], identity(B)), CONTEXT)
+    assert +tally.counts == {
+        ("full", "changed"): 2,
+        ("full", "unchanged"): 2,
+        ("increment", "changed"): 1,
+        ("refresh", "unchanged"): 1,
+    }
 
 
 ENTERED = Entered(None, MACHINE)
-
-
-def test_an_address_may_have_260_characters_and_not_one_more() -> None:
-    longest = "h" * (MAX_ADDRESS_LENGTH - len(":1")) + ":1"
-    check(("broker.broker_addr", longest, ADDRESS))
-    with refuses(Reason.INVALID_FIELD, match="has 261 characters, at most 260"):
-        check(("broker.broker_addr", f"h{longest}", ADDRESS))
 
 
 async def test_one_live_broker_too_many_is_refused_while_others_register_again(
