@@ -15,7 +15,7 @@ from tests.support.engines import require_native
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 GENERATING = ("guard", "peers", "report")
 """Those that run the load generator, which cargo compiles."""
-BENCHMARKS = [*GENERATING, "core", pytest.param("pipeline", marks=pytest.mark.spark)]
+BENCHMARKS = [*GENERATING, "core", "clients", pytest.param("pipeline", marks=pytest.mark.spark)]
 
 
 @pytest.mark.parametrize("name", BENCHMARKS)
