@@ -88,3 +88,19 @@ def test_a_stopped_name_server_blames_no_agent_when_it_goes_on(pair: Pair) -> No
     pair.server.wait_for("own_stall")
     eventually(pair.has_broker)
     assert pair.reasons() == []
+
+
+def test_when_all_brokers_vanish_at_once_the_guard_keeps_them_all() -> None:
+    with ExitStack() as stack:
+        server = stack.enter_context(NamesrvProcess())
+        client = stack.enter_context(server.connect())
+        addrs = {number: f"127.0.0.1:{10911 + number}" for number in range(5)}
+        agents = [
+            stack.enter_context(Agent(str(server.endpoint), broker_id=number, broker_addr=addr))
+            for number, addr in addrs.items()
+        ]
+        eventually(client.addrs, lambda seen: seen == addrs)
+        for agent in agents:
+            agent.kill()
+        eventually(lambda: sum(int(line["brokers"]) for line in server.events("mass_loss_guard")) >= len(addrs))
+        assert client.addrs() == addrs
