@@ -83,14 +83,10 @@ def test_scenario_81_by_circle_deals_out_and_a_stranger_gets_nothing(caplog: pyt
 
 
 def test_scenario_82_by_machine_room_gives_blocks_of_the_configured_rooms() -> None:
-    all_queues = queues(5, "room1@broker-a") + queues(5, "room2@broker-b")
+    roomless = [queues(1, name)[0] for name in ("room1", "room1@a@b", "room1@", "broker@room1")]
+    all_queues = queues(5, "room1@broker-a") + queues(5, "room2@broker-b") + roomless
     strategy = AllocateByMachineRoom({"room1"})
     assert shares(strategy, all_queues, clients(2)) == [[0, 1, 4], [2, 3]]
-
-
-@pytest.mark.parametrize("name", ["room1", "room1@a@b", "room1@", "broker@room1"])
-def test_a_broker_whose_name_is_not_room_at_name_belongs_to_no_room(name: str) -> None:
-    assert AllocateByMachineRoom({"room1"}).allocate(GROUP, "a", queues(4, name), ["a"]) == []
 
 
 def test_scenario_82_nearby_keeps_to_the_room_and_spreads_orphans() -> None:

@@ -34,10 +34,13 @@ def names(queues: object) -> list[tuple[str, int]]:
 
 
 def test_scenario_78_queues_of_a_group_with_a_master_or_of_the_ordered_configuration() -> None:
-    info = publish_info(TOPIC, route(queues=4))
-    assert (len(info.queues), info.ordered) == (4, False)
-    ordered = publish_info(TOPIC, route(queues=4, order="127.0.0.1:4"))
-    assert names(ordered.queues) == [("127.0.0.1", number) for number in range(4)]
+    for unordered in (route(queues=4), route(queues=4, order="")):
+        info = publish_info(TOPIC, unordered)
+        assert (len(info.queues), info.ordered) == (4, False)
+    wire = wire_route("x", perm=4, ids=(), order="b:1;127.0.0.1:4;")  # and nothing else in the route counts
+    wire.queue_datas[0].mapping.CopyFrom(mapping({0: 0}))
+    ordered = publish_info(TOPIC, from_wire(wire))
+    assert names(ordered.queues) == [("b", 0), *(("127.0.0.1", number) for number in range(4))]
     assert ordered.ordered
 
 
@@ -53,13 +56,6 @@ def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
     unknown = from_wire(wire)
     assert unknown.groups_without_addresses == ((CLUSTER, "broker-b"),)
     assert {queue.broker_name for queue in publish_info(TOPIC, unknown).queues} == {"broker-a"}
-
-
-def test_ordered_queues_keep_their_order_and_look_at_nothing_else_in_the_route() -> None:
-    wire = wire_route("x", perm=4, ids=(), order="b:1;a:2;")
-    wire.queue_datas[0].mapping.CopyFrom(mapping({0: 0}))
-    assert names(publish_info(TOPIC, from_wire(wire)).queues) == [("b", 0), ("a", 0), ("a", 1)]
-    assert not publish_info(TOPIC, route(order="")).ordered
 
 
 @pytest.mark.parametrize(
@@ -90,9 +86,11 @@ def test_a_new_topic_has_at_most_four_queues_on_each_broker_of_the_default_topic
 
 def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
     some = route("b", "a", queues=2)
-    unreadable = replace(some, queue_datas=(replace(some.queue_datas[0], perm=2), some.queue_datas[1]))
+    a, b = some.queue_datas
+    changed = replace(some, queue_datas=(replace(a, perm=2), replace(b, write_queue_nums=1)))
     assert names(subscribe_info(TOPIC, some)) == [("a", 0), ("a", 1), ("b", 0), ("b", 1)]
-    assert names(subscribe_info(TOPIC, unreadable)) == [("b", 0), ("b", 1)]
+    assert names(subscribe_info(TOPIC, changed)) == [("b", 0), ("b", 1)]
+    assert names(publish_info(TOPIC, changed).queues) == [("a", 0), ("a", 1), ("b", 0)]
 
 
 def test_the_own_zone_comes_first_and_everybody_if_it_has_no_queue() -> None:
@@ -137,14 +135,11 @@ def test_another_try_goes_to_another_broker_if_there_is_one() -> None:
     for _ in range(10):
         assert selector.select_one_queue(TWO_BROKERS, "broker-a").broker_name == "broker-b"
     assert selector.select_one_queue(publish_info(TOPIC, route("broker-a")), "broker-a").broker_name == "broker-a"
-
-
-def test_nothing_can_be_selected_from_nothing() -> None:
     with pytest.raises(NoWritableQueueError, match="TopicTest"):
-        QueueSelector(random.Random(0)).select_one_queue(PublishInfo("TopicTest", ()))
+        selector.select_one_queue(PublishInfo("TopicTest", ()))
 
 
-def test_scenario_85_a_faulty_broker_is_unavailable_until_its_time_has_passed(
+def test_scenario_85_faulty_and_slow_brokers_are_avoided_for_their_time(
     clock: VirtualClock, faults: LatencyFaults
 ) -> None:
     faults.update_fault_item("broker-a", 3_000, 3_000)
@@ -152,11 +147,7 @@ def test_scenario_85_a_faulty_broker_is_unavailable_until_its_time_has_passed(
     assert faults.is_available("broker-b")
     clock.advance(3.0)
     assert faults.is_available("broker-a")
-
-
-def test_scenario_85_available_and_quick_brokers_are_preferred_and_removal_makes_available(
-    faults: LatencyFaults,
-) -> None:
+    faults.remove("broker-a")
     faults.update_fault_item("slow", 5_000, 60_000)
     faults.update_fault_item("quick", 40, 60_000)
     assert {faults.pick_one_at_least() for _ in range(4)} == {"quick"}
@@ -237,10 +228,13 @@ def test_its_queues_are_named_after_their_scope_and_numbered_over_all_groups() -
     a, b = GroupKey(CLUSTER, "broker_a"), GroupKey(CLUSTER, "broker_b")
     places = [place_of(found, queue) for queue in queues]
     assert places == [QueuePlace(a, 0), QueuePlace(a, 1), QueuePlace(b, 0), None], "no group has the last one"
+    (_, named_after_its_broker) = publish_info(STATIC, route("broker_a", queues=2)).queues
+    assert place_of(found, named_after_its_broker) == QueuePlace(a, 1)
+    assert place_of(None, named_after_its_broker) is None
 
 
 def test_a_queue_that_has_moved_is_where_the_newer_mapping_says() -> None:
-    for epochs, group in (((1, 2), "broker_b"), ((2, 1), "broker_a")):
+    for epochs, group in (((1, 2), "broker_b"), ((2, 1), "broker_a"), ((1, 1), "broker_b")):
         found = static_route(broker_a=mapping({0: 0}, epoch=epochs[0]), broker_b=mapping({0: 7}, epoch=epochs[1]))
         place = place_of(found, MessageQueue(STATIC, SHARED, 0))
         assert place is not None
@@ -257,10 +251,12 @@ def test_other_scopes_have_queues_of_their_own() -> None:
     ]
 
 
-def test_a_queue_of_another_topic_is_where_its_name_says_if_there_is_a_route() -> None:
-    found = route()
-    assert place_of(found, publish_info(STATIC, found).queues[1]) == QueuePlace(GroupKey(CLUSTER, "broker-a"), 1)
-    assert place_of(None, MessageQueue(STATIC, "broker-a", 0)) is None
+def test_an_absent_field_differs_from_an_empty_one() -> None:
+    empty = wire_route(order="", zones={"broker-a": ""})
+    empty.broker_datas[0].enable_acting_master = False
+    for found, expected in ((route(), (None, None, None)), (from_wire(empty), ("", "", False))):
+        (group,) = found.broker_datas
+        assert (found.order_topic_conf, group.zone_name, group.enable_acting_master) == expected
 
 
 @pytest.mark.parametrize(
