@@ -88,8 +88,11 @@ def test_an_answer_that_is_too_large_once_it_is_unpacked_is_refused(client: Name
     assert not error.unreachable
 
 
-def test_a_stream_that_breaks_off_is_a_failure(client: NamesrvClient) -> None:
+def test_a_stream_that_breaks_off_is_a_failure_and_a_call_after_the_close_a_defect(client: NamesrvClient) -> None:
     assert str(failure(lambda: snapshot(client, "broken"))) == f"{client.endpoint}: INTERNAL: broke off"
+    client.close()
+    with pytest.raises(ValueError, match="closed channel"):
+        client.route.ListTopics(pb.ListTopicsRequest())
 
 
 def test_a_stream_without_end_is_given_up_at_its_limit(client: NamesrvClient, fake: Fake) -> None:
@@ -128,12 +131,6 @@ def test_a_stream_that_is_closed_ends_at_the_server(client: NamesrvClient, fake:
     with closing(client.stream(client.route.StreamRouteSnapshot, pb.StreamRouteSnapshotRequest(), None)) as messages:
         next(messages)
     assert fake.ended.wait(TIMEOUT)
-
-
-def test_a_call_after_the_close_is_a_defect_and_no_answer(client: NamesrvClient) -> None:
-    client.close()
-    with pytest.raises(ValueError, match="closed channel"):
-        client.route.ListTopics(pb.ListTopicsRequest())
 
 
 def test_settings_become_options_in_grpcs_units() -> None:

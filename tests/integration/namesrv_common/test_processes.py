@@ -71,16 +71,6 @@ def test_a_process_uses_all_descriptors_that_it_may_have() -> None:
     assert printed_by(ALL_DESCRIPTORS).split() == ["1000", "1000", "750"]
 
 
-def test_systemd_is_told_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    name = f"namesrv-test-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(f"\0{name}")
-        systemd.settimeout(10)
-        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
-        tell_systemd("READY=1")
-        assert systemd.recv(100) == b"READY=1"
-
-
 def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
     with structlog.testing.capture_logs() as said:
@@ -96,7 +86,9 @@ def test_the_watchdog_of_this_process_alone_counts() -> None:
         assert watchdog_seconds(other) is None
 
 
-def test_the_watchdog_is_fed_again_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_is_fed_again_and_again_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"namesrv-test-{os.getpid()}"
+
     async def hear(systemd: socket.socket) -> None:
         async with asyncio.timeout(10):
             feeding = asyncio.create_task(feed_watchdog(0.04))
@@ -105,7 +97,7 @@ def test_the_watchdog_is_fed_again_and_again(tmp_path: Path, monkeypatch: pytest
             feeding.cancel()
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
-        systemd.bind(str(tmp_path / "notify"))
+        systemd.bind(f"\0{name}")
         systemd.setblocking(False)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
         asyncio.run(hear(systemd))

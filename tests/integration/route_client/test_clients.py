@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
+import operator
+import random
+import signal
 import socket
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +22,8 @@ import pytest
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
+from clients.conformance import python_client
+from clients.conformance.play import CASES, Case, play
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from route_client import (
@@ -24,6 +31,7 @@ from route_client import (
     BadTopicNameError,
     ClientClosedError,
     ClientSettings,
+    KnownRoute,
     NoNamesrvAnsweredError,
     RequestRefusedError,
     RouteChange,
@@ -35,13 +43,53 @@ from route_client import (
     cache,
 )
 from route_client.watch_stream import WatchStream
-from tests.integration.route_client.conftest import NOBODY, QUICK, TOPIC, InOrder, shows, watching
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import joined
-from tests.support.programs.processes import eventually
+from tests.support.programs.processes import NamesrvProcess, ended, eventually
+from tests.support.registrations import register
 from tests.support.routes.wire_routes import route, wire_removal, wire_route
+
+TOPIC = "TopicTest"
+NOBODY = "127.0.0.1:1"
+QUICK = ClientSettings(poll_seconds=0.05, timeout_seconds=5.0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    with caplog.at_level(logging.ERROR, logger="asyncio"):
+        yield
+    eventually(lambda: [t.name for t in threading.enumerate() if t.name.startswith("route-client")], lambda t: not t)
+    complaints = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert not complaints
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeNameServer]:
+    with FakeNameServer() as server:
+        server.put(TOPIC, wire_route())
+        yield server
+
+
+class InOrder(random.Random):
+    """Has a client begin with the first name server of its list."""
+
+    def shuffle(self, x: object) -> None:
+        """Leaves it as it is."""
+
+
+def watching(client: RouteClient, server: FakeNameServer | NamesrvProcess) -> None:
+    eventually(client.status, lambda status: status.mode == "watch" and status.endpoint == server.endpoint)
+
+
+def shows(client: RouteClient, *groups: str, topic: str = TOPIC, stale: Stale | None = None, **kwargs: Any) -> None:
+    """Waits until the client's route has these groups."""
+
+    def matches(known: KnownRoute | None) -> bool:
+        return known is not None and known.route == route(*groups, **kwargs) and known.stale == stale
+
+    eventually(lambda: client.cached(topic), matches)
 
 
 async def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
@@ -128,13 +176,6 @@ async def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeName
     assert fake.lookups == [[TOPIC]]
 
 
-def test_a_watch_that_ends_as_cancelled_is_opened_again(fake: FakeNameServer) -> None:
-    fake.refusals = [(grpc.StatusCode.CANCELLED, "CANCELLED", None)]
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        assert "CANCELLED" in client.status().last_error
-
-
 def test_a_defect_of_the_client_does_not_end_the_watching(
     fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -149,12 +190,14 @@ def test_a_defect_of_the_client_does_not_end_the_watching(
     assert "a defect of the client" in caplog.text
 
 
-def test_a_revision_that_is_not_reached_is_resumed_from_later(fake: FakeNameServer) -> None:
+def test_a_watch_that_was_cancelled_or_comes_too_early_is_opened_again(fake: FakeNameServer) -> None:
+    fake.refusals = [(grpc.StatusCode.CANCELLED, "CANCELLED", None)]
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
+        assert "CANCELLED" in client.status().last_error
         fake.refusals = [(grpc.StatusCode.OUT_OF_RANGE, "REVISION_NOT_REACHED", 0.05)]
         fake.cut_watches()
-        _, refused, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 3)
+        *_, refused, resumed = eventually(lambda: fake.watch_requests, lambda requests: len(requests) == 4)
         watching(client, fake)
     assert refused.HasField("resume_after")
     assert resumed.resume_after == refused.resume_after
@@ -225,19 +268,20 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeN
             assert client.route(TOPIC).stale is None
 
 
-def test_routes_come_from_disk_while_nobody_answers_and_go_if_they_went(fake: FakeNameServer, tmp_path: Path) -> None:
+def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: FakeNameServer, tmp_path: Path) -> None:
     settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
         pass  # closing saves
     fake.stop()
-    with RouteClient(str(fake.endpoint), settings, topics=[TOPIC]) as client:
+    with RouteClient(f"{NOBODY};{fake.endpoint}", settings, topics=[TOPIC]) as client:
         known = client.route(TOPIC)
         assert (known.route, known.stale, known.origin) == (route(), Stale.FROM_DISK, None)
         assert client.route("Other").stale is Stale.FROM_DISK
         assert client.select_one_queue(TOPIC).broker_name == "broker-a"
-        with pytest.raises(NoNamesrvAnsweredError):
+        with pytest.raises(NoNamesrvAnsweredError, match=r"127\.0\.0\.1:1: UNAVAILABLE") as caught:
             client.route("never-seen")
+        assert {str(endpoint) for endpoint in caught.value.errors} == {NOBODY, str(fake.endpoint)}
         fake.start()
         shows(client)
         watching(client, fake)
@@ -341,19 +385,6 @@ def test_many_topics_are_watched_by_one_stream_and_looked_up_in_batches(fake: Fa
     assert [len(request.topics) for request in fake.watch_requests] == [1_100]
 
 
-def test_where_nobody_answers_each_error_is_named_and_the_client_works_once_somebody_does() -> None:
-    server = FakeNameServer()
-    server.put(TOPIC, wire_route())
-    server.start()
-    server.stop()
-    with RouteClient(f"{NOBODY};{server.endpoint}", QUICK) as client:
-        with pytest.raises(NoNamesrvAnsweredError, match=r"127\.0\.0\.1:1: UNAVAILABLE") as caught:
-            client.route(TOPIC)
-        assert {str(endpoint) for endpoint in caught.value.errors} == {NOBODY, str(server.endpoint)}
-        with server:
-            shows(client)
-
-
 @pytest.mark.parametrize(
     ("make", "problem"),
     [(ScriptedNamesrv, "UNIMPLEMENTED"), (partial(FakeNameServer, "ns-b", garbles=True), "INTERNAL")],
@@ -406,13 +437,7 @@ def test_topics_left_out_of_an_answer_are_asked_for_again_unless_too_large() -> 
             client.route("Never")
 
 
-def test_a_name_that_breaks_the_rules_is_refused_without_asking(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK) as client, pytest.raises(BadTopicNameError, match="name"):
-        client.route("not\ta name")
-    assert fake.lookups == []
-
-
-def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: FakeNameServer) -> None:
+def test_impossible_and_too_large_routes_are_refused_and_the_old_one_stays(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
         fake.put(TOPIC, wire_route("broker-b", queues=70_000))
@@ -424,12 +449,19 @@ def test_a_route_that_no_broker_can_have_is_refused_and_the_old_one_stays(fake: 
             client.route("Impossible")
         fake.put(TOPIC, wire_route("broker-c"))
         shows(client, "broker-c")
+        fake.put("Large", wire_route())
+        problem = r"all routes would have \d+ bytes, over the limit of 10"
+        with mock.patch.object(cache, "MAX_ROUTE_BYTES", 10), pytest.raises(NoNamesrvAnsweredError, match=problem):
+            client.route("Large")
 
 
-def test_there_is_a_most_of_topics_and_room_after_one_is_forgotten(fake: FakeNameServer) -> None:
+def test_bad_names_and_topics_beyond_the_most_are_refused_without_asking(fake: FakeNameServer) -> None:
     with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=[TOPIC]) as client:
+        with pytest.raises(BadTopicNameError, match="name"):
+            client.route("not\ta name")
         with pytest.raises(TooManyTopicsError, match=r"1 topics.*'Other'"):
             client.route("Other")
+        assert fake.lookups == [[TOPIC]]
         client.forget(TOPIC)
         assert client.cached(TOPIC) is None
         with pytest.raises(TopicNotFoundError):
@@ -461,15 +493,6 @@ def test_a_closed_client_says_so_also_to_whoever_waits_for_an_answer(fake: FakeN
     eventually(lambda: fake.open_watches, lambda number: number == 0)
 
 
-def test_a_route_that_the_client_has_no_memory_for_is_an_error_that_says_so(fake: FakeNameServer) -> None:
-    with (
-        mock.patch.object(cache, "MAX_ROUTE_BYTES", 10),
-        RouteClient(str(fake.endpoint), QUICK) as client,
-        pytest.raises(NoNamesrvAnsweredError, match=r"all routes would have \d+ bytes, over the limit of 10"),
-    ):
-        client.route(TOPIC)
-
-
 def test_a_watch_that_breaks_the_contract_is_left_and_opened_again(fake: FakeNameServer) -> None:
     def miscounted(message: Any) -> Any:
         message.request_count = 9
@@ -480,3 +503,53 @@ def test_a_watch_that_breaks_the_contract_is_left_and_opened_again(fake: FakeNam
         eventually(lambda: client.status().last_error, lambda error: error.startswith("a bookmark of the watch counts"))
         eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
         assert client.route(TOPIC).route == route()
+
+
+@pytest.mark.parametrize("case", CASES, ids=operator.itemgetter("id"))
+def test_a_case_of_what_every_client_must_do_is_passed(case: Case) -> None:
+    play(case, [sys.executable, python_client.__file__])
+
+
+def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
+    quick_pings, settings = ("--keepalive-time-millis", "1000"), ClientSettings(timeout_seconds=2)
+    with (
+        NamesrvProcess(*quick_pings) as hangs,
+        NamesrvProcess(*quick_pings) as left,
+        RouteClient(joined(hangs, left), settings, [TOPIC], InOrder()) as client,
+    ):
+        watching(client, hangs)
+        hangs.signal(signal.SIGSTOP)
+        watching(client, left)
+        with left.connect() as broker:
+            register(broker, TOPIC)
+        eventually(lambda: client.find_broker_address_in_publish("broker-a"))
+        hangs.signal(signal.SIGCONT)
+
+
+IN_A_FORKED_CHILD = """
+import os, signal, sys
+from route_client import ForkedProcessError, RouteClient
+
+with RouteClient("127.0.0.1:1") as client:
+    if child := os.fork():
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    signal.alarm(20)
+    for ask in (client.route, client.publish_info, client.forget):
+        try:
+            ask("TopicTest")
+        except ForkedProcessError as error:
+            print(error, flush=True)
+    client.close()
+    os._exit(0)
+"""
+
+
+def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
+    # gRPC's handlers may keep the child from this code.
+    program = ended([sys.executable, "-c", IN_A_FORKED_CHILD], {"GRPC_ENABLE_FORK_SUPPORT": "0"})
+    lines = program.stdout.splitlines()
+    assert (len(lines), program.returncode) == (3, 0), program.stderr
+    assert all(line.endswith("create the client after the fork") for line in lines)

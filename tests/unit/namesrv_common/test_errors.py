@@ -42,21 +42,15 @@ def test_only_the_named_reasons_are_passed_over() -> None:
         fail(not_durable("the disk is full"))
 
 
-def test_all_problems_are_listed_and_the_text_names_the_first() -> None:
+def test_problems_of_request_and_parts_are_listed_and_the_first_is_named() -> None:
     check(FieldProblems(), [])
-    with refuses(CommonReason.INVALID_FIELD, match=r"^a: is bad \(and 2 more\)$") as caught:
-        check(FieldProblems(), ["a", "b", "c"])
-    assert caught.value.violations == tuple(FieldViolation(field, "is bad") for field in "abc")
-    assert caught.value.metadata == {"field": "a"}
-
-
-def test_problems_of_a_part_are_among_those_of_the_whole() -> None:
-    problems = FieldProblems()
+    problems, fields = FieldProblems(), ("part.a", "part.b", "c")
     with problems:
-        check(FieldProblems(), ["part.a", "part.b"])
-    with refuses(CommonReason.INVALID_FIELD) as caught:
-        check(problems, ["c"])
-    assert [violation.field for violation in caught.value.violations] == ["part.a", "part.b", "c"]
+        check(FieldProblems(), fields[:2])
+    with refuses(CommonReason.INVALID_FIELD, match=r"^part\.a: is bad \(and 2 more\)$") as caught:
+        check(problems, fields[2:])
+    assert caught.value.violations == tuple(FieldViolation(field, "is bad") for field in fields)
+    assert caught.value.metadata == {"field": "part.a"}
 
 
 def test_a_request_of_very_many_problems_is_refused_when_a_hundred_are_found() -> None:

@@ -219,21 +219,16 @@ def test_who_is_not_let_in_takes_no_room() -> None:
     assert World(answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
 
 
-def test_a_refused_request_is_not_held_while_its_answer_leaves() -> None:
-    error = invalid_field("service", "is bad")
-    assert World(failing(error)).refused().reason == "INVALID_FIELD"
-    assert error.__traceback__ is None
-
-
-def test_a_large_request_that_is_no_message_is_not_held_while_its_answer_leaves() -> None:
-    error = DecodeError("half parsed")
+def test_a_request_that_is_refused_or_no_message_is_not_held_by_its_answer() -> None:
+    refusal, unreadable = invalid_field("service", "is bad"), DecodeError("half parsed")
 
     async def parse_half(*_: object) -> Message:
-        raise error
+        raise unreadable
 
-    refused = World(answering(b"answer"), inline_calls=(), parse_large=parse_half).refused()
-    assert refused.code is grpc.StatusCode.INVALID_ARGUMENT
-    assert error.__traceback__ is None
+    assert World(failing(refusal)).refused().reason == "INVALID_FIELD"
+    large = World(answering(b"answer"), inline_calls=(), parse_large=parse_half).refused()
+    assert large.code is grpc.StatusCode.INVALID_ARGUMENT
+    assert refusal.__traceback__ is unreadable.__traceback__ is None
 
 
 IS_SERVING, IS_NOT_SERVING, IS_UNKNOWN = (

@@ -146,17 +146,12 @@ def test_there_is_room_for_anyone_exactly_while_nobody_could_be_refused(most: in
         for sharer in (GREEDY, HONEST, OPERATOR, MACHINE):
             with shares.holding(sharer):
                 pass
+            with pytest.raises(ZeroDivisionError), shares.holding(sharer):
+                raise ZeroDivisionError
         shares.take(GREEDY)
     assert shares.refused == 0
     with refuses(CommonReason.LIMIT_EXCEEDED):
         shares.take(GREEDY)
-
-
-def test_what_is_held_ends_with_its_context() -> None:
-    shares = Shares("things", 10)
-    with pytest.raises(ZeroDivisionError), shares.holding(HONEST, 5):
-        raise ZeroDivisionError
-    assert shares.used == 0
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,11 @@
-"""The start and the end of a program, and its threads."""
+"""The start and the end of a program, its threads, and variables OTEL_... that export traces."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import resource
+import sys
 import threading
 from pathlib import Path
 
@@ -20,22 +21,19 @@ from namesrv_common.process.shutdown import (
     run_blocking_step,
     run_step,
 )
+from namesrv_common.server.metrics_http import are_traces_wanted, open_telemetry
 from namesrv_common.version import __version__
 from tests.support.programs.processes import eventually
 
 
-def test_results_and_errors_come_back_and_threads_have_names() -> None:
-    with DaemonExecutor(2, "worker") as executor:
-        assert executor.submit(divmod, 7, 2).result(10) == (3, 1)
-        assert isinstance(executor.submit(divmod, 7, 0).exception(10), ZeroDivisionError)
-        assert executor.submit(lambda: threading.current_thread().name).result(10) in {"worker_0", "worker_1"}
-
-
-def test_after_its_end_it_takes_no_call_and_has_made_those_before() -> None:
-    executor = DaemonExecutor(1, "worker")
-    before = executor.submit(sum, [1, 2])
+def test_calls_before_the_end_are_made_in_named_threads_and_others_refused() -> None:
+    executor = DaemonExecutor(2, "worker")
+    divided, failed = executor.submit(divmod, 7, 2), executor.submit(divmod, 7, 0)
+    named = executor.submit(lambda: threading.current_thread().name)
     executor.shutdown()
-    assert before.result(0) == 3
+    assert divided.result(0) == (3, 1)
+    assert isinstance(failed.exception(0), ZeroDivisionError)
+    assert named.result(0) in {"worker_0", "worker_1"}
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(sum, [])
     executor.shutdown()
@@ -87,8 +85,8 @@ def test_work_for_a_loop_thread_that_has_ended_is_closed() -> None:
     assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
-def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next() -> None:
-    release = threading.Event()
+def test_steps_that_hang_or_fail_are_named_and_leave_time_but_no_thread() -> None:
+    release, before = threading.Event(), {*threading.enumerate()}
     with capture_logs() as lines:
         asyncio.run(run_step("hanging", hang(), 0.01))
         asyncio.run(run_step("stubborn", ignore_cancellation(), 0.01))
@@ -104,12 +102,6 @@ def test_steps_that_hang_or_fail_are_named_and_leave_time_for_the_next() -> None
         ("shutdown_step_failed", "failing", "broken"),
         ("shutdown_step_failed", "dividing", "integer division or modulo by zero"),
     ]
-
-
-async def test_calls_in_daemon_threads_leave_no_thread_behind() -> None:
-    before = {*threading.enumerate()}
-    await in_daemon_thread("awaited", lambda: None)
-    run_blocking_step("blocking", lambda: None)
     eventually(lambda: {*threading.enumerate()} <= before)
 
 
@@ -179,3 +171,38 @@ def test_a_missing_part_of_what_is_installed_is_a_defect_and_keeps_its_traceback
     (folder / "program_with_defect.py").write_text("import namesrv_common.no_such_module")
     with pytest.raises(ModuleNotFoundError, match=r"namesrv_common\.no_such_module"):
         run_program("program", "program_with_defect", "extra")
+
+
+ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}
+
+
+@pytest.mark.parametrize(
+    ("environ", "wanted"),
+    [
+        ({"OTEL_TRACES_SAMPLER": "always_on", "OTEL_METRICS_EXPORTER": "otlp"}, False),
+        (ENDPOINT, True),
+        ({**ENDPOINT, "OTEL_SDK_DISABLED": "True"}, False),
+        ({**ENDPOINT, "OTEL_TRACES_EXPORTER": "none"}, False),
+        ({"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "http://x:4317"}, True),
+        ({"OTEL_TRACES_EXPORTER": "otlp"}, True),
+        (
+            {**ENDPOINT, "OTEL_EXPORTER_OTLP_PROTOCOL": "http/protobuf", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"},
+            True,
+        ),
+    ],
+)
+def test_traces_are_sent_where_their_exporter_or_an_endpoint_asks_for_it(environ: dict[str, str], wanted: bool) -> None:
+    assert are_traces_wanted(environ) is wanted
+
+
+def test_a_variable_that_cannot_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
+    with pytest.raises(ValueError, match=r"a variable OTEL_... cannot be used"):
+        open_telemetry("namesrv", ENDPOINT, traces_follow_callers=True)
+
+
+def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "namesrv_common.server.tracing", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
+    with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel: pip "):
+        open_telemetry("namesrv", ENDPOINT, traces_follow_callers=True)

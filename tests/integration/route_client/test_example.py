@@ -1,4 +1,4 @@
-"""RouteClient and real processes: what a producer sees while they come, go, die and hang, and after a fork."""
+"""The example of a producer and real processes: what it prints while they come, go and die."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 from namesrv_api.v1 import admin_service_pb2
 
-from route_client import ClientSettings, RouteClient
-from tests.integration.route_client.conftest import TOPIC, InOrder, watching
 from tests.support.programs.agents import Agent, StandInBroker, joined
 from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register, unregister
 
+TOPIC = "TopicTest"
 EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
 
 
@@ -29,23 +28,10 @@ def start() -> Iterator[Callable[..., NamesrvProcess]]:
         yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
 
 
-def test_a_name_server_that_hangs_is_noticed_by_its_missing_pings(
-    start: Callable[..., NamesrvProcess], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("route_client.namesrv.KEEPALIVE_SECONDS", 1)
-    quick_pings = ("--keepalive-time-millis", "1000")
-    hangs, left = start(*quick_pings), start(*quick_pings)
-    with RouteClient(joined(hangs, left), ClientSettings(timeout_seconds=2), [TOPIC], InOrder()) as client:
-        watching(client, hangs)
-        hangs.signal(signal.SIGSTOP)
-        watching(client, left)
-        with left.connect() as broker:
-            register(broker, TOPIC)
-        eventually(lambda: client.find_broker_address_in_publish("broker-a"))
-        hangs.signal(signal.SIGCONT)
-
-
-def test_the_example_prints_each_change_as_it_happens(start: Callable[..., NamesrvProcess]) -> None:
+def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments(start: Callable[..., NamesrvProcess]) -> None:
+    wrong = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
+    assert wrong.returncode == 1
+    assert "producer: address 'nowhere' has no port" in wrong.stderr
     server = start()
     program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
     with server.connect() as broker, Process(program, pipes=True) as example:
@@ -110,35 +96,3 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
             wait_for("BROKER_DOWN")
             wait_for("sent to broker-a ")
     assert not [line for line in read if "nobody" in line]
-
-
-def test_the_example_says_what_is_wrong_with_its_arguments() -> None:
-    example = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
-    assert example.returncode == 1
-    assert "producer: address 'nowhere' has no port" in example.stderr
-
-
-IN_A_FORKED_CHILD = """
-import os, signal, sys
-from route_client import ForkedProcessError, RouteClient
-
-with RouteClient("127.0.0.1:1") as client:
-    if child := os.fork():
-        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-    signal.alarm(20)
-    for ask in (client.route, client.publish_info, client.forget):
-        try:
-            ask("TopicTest")
-        except ForkedProcessError as error:
-            print(error, flush=True)
-    client.close()
-    os._exit(0)
-"""
-
-
-def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
-    # gRPC's handlers may keep the child from this code.
-    program = ended([sys.executable, "-c", IN_A_FORKED_CHILD], {"GRPC_ENABLE_FORK_SUPPORT": "0"})
-    lines = program.stdout.splitlines()
-    assert (len(lines), program.returncode) == (3, 0), program.stderr
-    assert all(line.endswith("create the client after the fork") for line in lines)
