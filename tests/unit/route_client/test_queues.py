@@ -155,6 +155,9 @@ def test_scenario_85_faulty_and_slow_brokers_are_avoided_for_their_time(
     assert {faults.pick_one_at_least() for _ in range(4)} == {"back"}
     faults.remove("slow")
     assert faults.is_available("slow")
+    faults.report("refuses", 0.2, failed=True)
+    faults.report("slow", 14_999)
+    assert faults.pick_one_at_least({"refuses", "slow"}) == "slow"
 
 
 def test_faults_that_end_first_are_forgotten_over_a_limit(
@@ -181,12 +184,6 @@ def test_the_better_half_takes_turns(faults: LatencyFaults) -> None:
 )
 def test_the_longer_a_call_takes_the_longer_its_broker_is_left_alone(latency: int, left_alone: int) -> None:
     assert not_available_millis(latency) == left_alone
-
-
-def test_a_broker_that_is_slow_comes_before_one_that_refuses(faults: LatencyFaults) -> None:
-    faults.report("refuses", 0.2, failed=True)
-    faults.report("slow", 14_999)
-    assert faults.pick_one_at_least() == "slow"
 
 
 def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is(faults: LatencyFaults) -> None:
