@@ -128,7 +128,7 @@ def test_a_route_from_disk_is_stale_until_a_name_server_says_something(cache: Ro
     assert cache.restore(TOPIC, ONLY_SLAVE) is None
     assert shown(cache) == (BOTH, None)
     cache.forget(TOPIC)
-    assert cache.get(TOPIC) is None
+    assert (cache.get(TOPIC), cache.brokers.find_in_publish("broker-a")) == (None, None)
     cache.restore(TOPIC, BOTH)
     cache.offer(answer(None, 1))
     assert shown(cache) == (BOTH, Stale.HELD)
