@@ -102,15 +102,18 @@ def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path) -> None
     assert manager.table is heard[-1]
 
 
-def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path) -> None:
-    path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
+def test_skipped_topics_stay_in_the_file_and_never_hide_a_good_one(path: Path) -> None:
+    document = json.loads(written(path).read_text())
+    document["topicConfigTable"] = {"Topic Test": {"perm": [1]}, "TopicTest": "bad"}
+    path.write_text(json.dumps(document))
     with capture_logs() as logs:
         manager = owner(path)
-    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test"]]
+    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test", "TopicTest"]]
     assert manager.problem is not None
-    assert manager.problem.startswith("topic 'Topic Test': topicName")
+    assert manager.problem.startswith("topic 'Topic Test': readQueueNums")
     put_topic(manager, TOPIC)
-    assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
+    saved = json.loads(path.read_text())["topicConfigTable"]
+    assert (saved["Topic Test"], saved["TopicTest"]["readQueueNums"]) == ({"perm": [1]}, 4)
 
 
 def test_one_topic_too_many_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

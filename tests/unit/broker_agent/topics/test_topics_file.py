@@ -25,7 +25,7 @@ from broker_agent.topics.files import (
     load_topic_config_table,
     replace_keeping_copy,
 )
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, UnknownParts
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics, mappings_path
 from namesrv_common.files import disk
 from tests.support.refusals import refuses
@@ -77,14 +77,6 @@ def test_a_file_of_upstream_is_written_back_byte_for_byte() -> None:
 def test_a_table_without_topics_is_written_as_upstream_does() -> None:
     text = encode_topics(table()).decode()
     assert text == '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":1000\n\t},\n\t"topicConfigTable":{}\n}'
-
-
-def test_skipped_topics_stay_in_the_file_and_never_hide_a_good_one() -> None:
-    skipped = {"a b": {"perm": [1]}, "T": "bad"}
-    text = encode_topics(TopicConfigTable(DataVersion(1, 1), table(T=2).topics, UnknownParts(skipped_topics=skipped)))
-    written = json.loads(text)["topicConfigTable"]
-    assert written["a b"] == {"perm": [1]}
-    assert written["T"]["readQueueNums"] == 2
 
 
 TEXT = st.text() | st.just("\ud800")
