@@ -96,13 +96,11 @@ def test_a_call_that_only_checks_answers_what_would_be_and_changes_nothing(topic
     before = path.read_bytes()
     answer = topic_owner.put(pb.TopicConfig(topic="New"), validate_only=True)
     assert (answer.created, answer.data_version.counter) == (True, 6)
-    topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3", validate_only=True))
-    assert topic_owner.manager.table.data_version == VERSION
-    assert path.read_bytes() == before
-
-
-def test_the_answer_to_a_deletion_has_the_topic(topic_owner: Agent, path: Path) -> None:
-    assert topic_owner.stub.DeleteTopic(pb.DeleteTopicRequest(topic="topic-3")).topic_config.read_queue_nums == 3
+    for only_checked in (True, False):
+        assert (topic_owner.manager.table.data_version, path.read_bytes()) == (VERSION, before)
+        request = pb.DeleteTopicRequest(topic="topic-3", validate_only=only_checked)
+        deleted = topic_owner.stub.DeleteTopic(request)
+        assert (deleted.topic_config.read_queue_nums, deleted.data_version.counter) == (3, 6)
     assert load_topic_config_table(path).get("topic-3") is None
 
 
