@@ -125,7 +125,7 @@ def test_threads_and_spark_go_on_with_one_log_and_an_old_checkpoint_is_refused(
 def test_a_stream_that_cannot_be_a_log_is_refused_in_its_first_line(
     spark: SparkSession, pair: Pair, tmp_path: Path, change: dict[str, str], problem: str
 ) -> None:
-    source = spark.readStream.format("namesrv").options(endpoints=str(pair[0].endpoint), table="changes")
+    source = spark.readStream.format("namesrv").options(endpoints=str(pair[0].endpoint), table="changes", **QUICK)
     changes = (source.schema(change["schema"]) if "schema" in change else source).load()
     writer = changes.writeStream.format("namesrv_log").option("checkpointLocation", str(tmp_path / "checkpoint"))
     path = change.get("path", str(tmp_path / "log"))

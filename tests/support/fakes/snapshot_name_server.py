@@ -10,6 +10,7 @@ from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv_common.grpc_errors import RichError
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv, refuse
+from tests.support.patience import TIMEOUT
 
 Response = route_service_pb2.StreamRouteSnapshotResponse
 Chunk = route_service_pb2.SnapshotChunk
@@ -186,7 +187,7 @@ CHUNKS = (
     topics_chunk(TopicTest=[queue("broker-a")], Other=[queue("broker-a", 4, 2)]),
 )
 """Two brokers of a group, and two topics."""
-QUICK = {"connectTimeoutSeconds": "1", "timeoutSeconds": "30"}
+QUICK = {"connectTimeoutSeconds": str(TIMEOUT), "timeoutSeconds": str(2 * TIMEOUT)}
 """Options of a reader of fakes."""
 Pair = tuple[FakeNamesrv, FakeNamesrv]
 

@@ -40,7 +40,7 @@ from tests.support.fakes.snapshot_name_server import (
 from tests.support.patience import TIMEOUT
 from tests.support.secured.fleet import TOKENS, Place, with_its_broker
 
-QUICK = Connecting(connect_seconds=2, total_seconds=20)
+QUICK = Connecting(connect_seconds=TIMEOUT, total_seconds=2 * TIMEOUT)
 TWO_TOPICS = topics_chunk(TopicTest=[queue("broker-a"), queue("broker-b", 4, 2, 4)], Other=[queue("broker-a")])
 
 
@@ -283,8 +283,7 @@ def test_a_snapshot_without_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> 
 
 def rows_over_tls(endpoint: Endpoint, options: dict[str, str]) -> int:
     """How many rows the table of topics has: a plan is made, and each of its parts is read."""
-    quick = {"endpoints": str(endpoint), "tls": "true", "connectTimeoutSeconds": "1", "timeoutSeconds": "20"}
-    reader = NamesrvReader(ReadRequest.of(quick | options))
+    reader = NamesrvReader(ReadRequest.of({"endpoints": str(endpoint), "tls": "true"} | options))
     return sum(batch.num_rows for part in reader.partitions() for batch in reader.read(part))
 
 
