@@ -92,12 +92,6 @@ def test_members_are_told_when_one_joins_or_leaves(listener: Listener) -> None:
     assert listener.ids() == ["first"]
 
 
-def test_the_service_of_clients_is_serving(listener: Listener) -> None:
-    health = health_pb2_grpc.HealthStub(listener.connection)
-    answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE.full_name), timeout=TIMEOUT)
-    assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
 def test_a_client_that_answers_no_ping_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
     with closing(Listener()) as listener, socket.create_connection(listener.server.endpoint) as peer:
@@ -117,6 +111,9 @@ def test_a_silent_client_leaves_by_a_scan_of_the_listener(monkeypatch: pytest.Mo
 
 def test_every_channel_is_told_of_the_shutdown(listener: Listener) -> None:
     channel = Channel(listener.stub, "client")
+    health = health_pb2_grpc.HealthStub(listener.connection)
+    answer = health.Check(health_pb2.HealthCheckRequest(service=SERVICE.full_name), timeout=TIMEOUT)
+    assert answer.status == health_pb2.HealthCheckResponse.SERVING
     listener.server.stop()
     assert next(channel.events).closing.reason == pb.ClientChannelClosing.REASON_SHUTDOWN
     assert list(channel.events) == []

@@ -143,11 +143,16 @@ def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
         assert step / 2 <= wait <= step
 
 
-def test_no_attempt_begins_after_the_deadline() -> None:
+def test_no_attempt_begins_after_the_deadline_or_once_the_agent_stops() -> None:
     attempts = Attempts(always=UNAVAILABLE)
     with pytest.raises(NameServerError, match="no connection"):
         attempts.run(deadline=6.0)
     assert 3.0 < attempts.clock.seconds < 6.0
+    before = attempts.count
+    attempts.stopping.set()
+    with pytest.raises(NameServerError):
+        attempts.run(deadline=60.0)
+    assert attempts.count == before + 1
 
 
 @pytest.mark.parametrize(
@@ -172,14 +177,6 @@ def test_an_overloaded_name_server_is_left_alone_for_as_long_as_it_asks() -> Non
     attempts = Attempts(RichError(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", "OVERLOADED", retry_after_seconds=3.0))
     assert attempts.run() == "answer"
     assert attempts.waits == [3.0]
-
-
-def test_nothing_is_tried_again_once_the_agent_stops() -> None:
-    attempts = Attempts(always=UNAVAILABLE)
-    attempts.stopping.set()
-    with pytest.raises(NameServerError):
-        attempts.run()
-    assert attempts.count == 1
 
 
 def test_a_defect_is_not_taken_for_a_passing_fault() -> None:

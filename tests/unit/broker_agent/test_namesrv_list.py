@@ -42,11 +42,10 @@ class NameSystem:
         self.addresses = {host: hosts.split() for host, hosts in addresses.items()}
         self.asked: list[str] = []
         self.hanging: set[str] = set()
-        self.without_addresses: set[str] = set()
         self._answer = threading.Event()
 
     def set(self, host: str, addresses: str) -> None:
-        """The addresses behind a host, separated by blanks; none at all is a failure."""
+        """The addresses behind a host, separated by blanks. A host that was never set is not known."""
         self.addresses[host] = addresses.split()
 
     def answer_all(self) -> None:
@@ -56,9 +55,7 @@ class NameSystem:
         self.asked.append(name.host)
         if name.host in self.hanging:
             assert self._answer.wait(TIMEOUT)
-        if name.host in self.without_addresses:
-            return ()
-        if not self.addresses.get(name.host):
+        if name.host not in self.addresses:
             raise OSError(f"{name.host} is not known")
         return tuple(Endpoint(host, name.port) for host in sorted(self.addresses[name.host]))
 
@@ -113,13 +110,9 @@ def test_a_list_is_ascii_and_has_a_longest_length() -> None:
 
 def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
     file = tmp_path / "list"
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: No such file or directory$"):
-        list_file(file)
     file.write_text("a:x")
     with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: address 'a:x' has port 'x'"):
         list_file(file)
-    file.write_text("a:1\n")
-    assert list_file(file).read() == endpoints("a:1")
 
 
 @pytest.mark.parametrize(
@@ -196,10 +189,9 @@ def test_a_name_with_addresses_of_ipv6_alone_has_those(monkeypatch: pytest.Monke
     assert addresses_of(Endpoint("ns", 1)) == endpoints("[fd00::2]:1")
 
 
-@pytest.mark.parametrize("host", ["no-such-host.invalid", "a" * 64])
-def test_a_name_without_an_address_is_an_os_error(host: str) -> None:
-    with pytest.raises(OSError, match=r".+"):
-        addresses_of(Endpoint(host, 1))
+def test_a_label_that_the_dns_cannot_carry_is_an_os_error() -> None:
+    with pytest.raises(OSError, match="is no name of the DNS"):
+        addresses_of(Endpoint("a" * 64, 1))
 
 
 class Following:
@@ -239,20 +231,14 @@ def test_a_name_is_looked_up_again_each_period_with_jitter(following: Following,
 
 
 def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(following: Following, system: NameSystem) -> None:
-    system.set("ns", "10.0.0.2")
-    following.time.run(LONGEST_PERIOD)
-    assert following.told == []
-    following.time.run(2 * LONGEST_PERIOD)
-    assert following.told == [endpoints("10.0.0.2:1")]
-
-
-def test_a_dns_that_takes_turns_changes_nothing(following: Following, system: NameSystem) -> None:
     for turn in range(20):
         asked = len(system.asked)
         system.set("ns", f"10.0.0.{1 + turn % 2}")
         while len(system.asked) == asked:
             following.time.run(1.0)
     assert following.told == []
+    following.time.run(LONGEST_PERIOD)
+    assert following.told == [endpoints("10.0.0.2:1")]
 
 
 @pytest.mark.parametrize("is_known", [False, True])
@@ -261,10 +247,9 @@ def test_failed_and_empty_lookups_keep_the_addresses_and_are_logged_once(
 ) -> None:
     with capture_logs() as logs:
         system.set("ns", "")
-        if is_known:
-            system.without_addresses.add("ns")
+        if not is_known:
+            del system.addresses["ns"]
         following.time.run(20 * LONGEST_PERIOD)
-        system.without_addresses.clear()
         system.set("ns", "10.0.0.1 10.0.0.2")
         following.time.run(20 * LONGEST_PERIOD)
     assert [entry["event"] for entry in logs] == ["namesrv_name_not_resolved", "namesrv_name_resolved_again"]
@@ -274,13 +259,9 @@ def test_failed_and_empty_lookups_keep_the_addresses_and_are_logged_once(
 
 def test_names_and_addresses_mix_and_each_counts_once(following: Following, system: NameSystem) -> None:
     following.say("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
-    assert following.list.endpoints == endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
-    assert sorted(system.asked) == ["ns", "other"]
-
-
-def test_a_new_list_is_told_once_its_names_have_been_looked_up(following: Following) -> None:
-    following.say("other:1 10.0.9.9:1")
-    assert following.told == [endpoints("10.0.1.1:1 10.0.9.9:1")]
+    expected = endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
+    assert (following.list.endpoints, following.told) == (expected, [expected])
+    assert system.asked == ["ns", "other"], "a name that stays is not looked up anew"
 
 
 def test_names_that_left_the_list_are_not_looked_up(following: Following, system: NameSystem) -> None:
@@ -289,11 +270,6 @@ def test_names_that_left_the_list_are_not_looked_up(following: Following, system
     following.time.run(10 * RESOLVE_PERIOD_SECONDS)
     assert system.asked.count("ns") == asked
     assert system.asked.count("other") > 5
-
-
-def test_a_name_that_stays_is_not_looked_up_anew(following: Following, system: NameSystem) -> None:
-    following.say("ns:1 other:1")
-    assert system.asked == ["ns", "other"]
 
 
 def test_unknown_names_replace_nothing_and_are_asked_for_more_often(following: Following, system: NameSystem) -> None:

@@ -47,7 +47,7 @@ def test_as_long_as_nothing_changes_the_registration_is_the_same_one() -> None:
 
 @pytest.mark.parametrize("timestamp", [1, NOW_MILLIS, NOW_MILLIS + 3_600_000])
 def test_a_changed_permission_is_a_later_version_whatever_the_clock_says(timestamp: int) -> None:
-    broker, _ = current(DataVersion(timestamp, 5))
+    broker, topics = current(DataVersion(timestamp, 5))
     versions = [broker.registration().version]
     for permission in (4, 6, 4):
         broker.change_permission(permission)
@@ -55,15 +55,9 @@ def test_a_changed_permission_is_a_later_version_whatever_the_clock_says(timesta
     stamps = [version.timestamp_millis for version in versions]
     assert stamps == sorted(set(stamps))
     assert {version.counter for version in versions} == {5}
-
-
-def test_a_table_older_than_the_permission_has_the_permissions_time() -> None:
-    broker, topics = current(DataVersion(NOW_MILLIS, 5))
-    broker.change_permission(4)
-    of_permission = broker.registration().version
-    put_topic(topics, topic("U"))
+    put_topic(topics, topic("U"))  # at a time that may be earlier than that of the permission
     after = broker.registration().version
-    assert after.timestamp_millis >= of_permission.timestamp_millis
+    assert after.timestamp_millis >= stamps[-1]
     assert after.counter == 6
 
 
@@ -106,9 +100,14 @@ def test_a_state_version_over_the_limit_is_refused_and_the_role_stays() -> None:
     assert broker.change_role(0) == MAX_STATE_VERSION + 1
 
 
+MAPPING = StaticTopicMapping(scope="__global__", total_queue_nums=4, epoch=9, dirty=True, topic_queue_ids=[0, 3])
 TABLE = TopicConfigTable(
     DataVersion(timestamp_millis=5, counter=0),
-    (TopicConfig("normal", 4, 8, 6, 1), TopicConfig("read-only", 1, 1, 4, 0), TopicConfig("inherit", 1, 1, 7, 0)),
+    (
+        TopicConfig("normal", 4, 8, 6, 1, mapping=MAPPING),
+        TopicConfig("read-only", 1, 1, 4, 0),
+        TopicConfig("inherit", 1, 1, 7, 0),
+    ),
 )
 
 
@@ -121,9 +120,10 @@ def test_a_registration_carries_the_broker_and_the_whole_table(settings: MakeSet
     assert (request.broker.cluster_name, request.broker.broker_name) == ("C", "broker-a")
     assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
     assert request.ha_server_addr == "10.0.0.1:10912"
-    first = request.topic_configs[0]
+    first, second, _ = request.topic_configs
     assert (first.topic, first.read_queue_nums, first.write_queue_nums) == ("normal", 4, 8)
-    assert (first.perm, first.topic_sys_flag) == (6, 1)
+    assert (first.perm, first.topic_sys_flag, first.mapping) == (6, 1, MAPPING)
+    assert not second.HasField("mapping")
 
 
 def test_zero_is_said_and_absence_is_kept(settings: MakeSettings) -> None:
@@ -147,14 +147,6 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
     request = registration_of(settings(broker_permission=broker_permission), TABLE)
     assert [topic.perm for topic in request.topic_configs] == perms
     assert request.topic_configs[0].topic_sys_flag == 1
-
-
-def test_a_static_topic_is_registered_with_its_mapping(settings: MakeSettings) -> None:
-    mapping = StaticTopicMapping(scope="__global__", total_queue_nums=4, epoch=9, dirty=True, topic_queue_ids=[0, 3])
-    topics = (TopicConfig("static", 4, 4, 6, mapping=mapping), TopicConfig("ordinary", 4, 4, 6))
-    static, ordinary = registration_of(settings(), TopicConfigTable(DataVersion(1_000, 5), topics)).topic_configs
-    assert static.mapping == mapping
-    assert not ordinary.HasField("mapping")
 
 
 LABELS = ["row=7", "rack=r1"]

@@ -37,10 +37,11 @@ def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: p
     assert told(peer) == []
 
 
-def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) -> None:
+def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) -> None:
     channel = agent.open()
     agent.beat(channel, "client", ["p1", "p2"], [consumer("c1"), consumer("c2")])
     assert agent.leave(channel, producer_group="p1")
+    assert not agent.leave(channel, producer_group="p1")
     assert agent.leave(channel, consumer_group="c1")
     assert agent.groups() == ({"p2"}, {"c2"})
     assert agent.leave(channel)
@@ -51,21 +52,6 @@ def test_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) ->
     agent.beat(None, producers=["p1"])
     assert agent.leave(None)
     assert agent.groups() == (set(), set())
-
-
-def test_the_end_of_a_channel_removes_its_client_and_tells_others(agent: Agent) -> None:
-    gone, peer = agent.open(), agent.open()
-    agent.beat(gone, "gone", ["producers"], [consumer(), consumer("alone")])
-    agent.beat(peer, "peer", [], [consumer()])
-    agent.serve_filters(gone, "filter:1")
-    peer.take()
-    agent.managers.on_channel_close(gone)
-    assert agent.groups() == (set(), {GROUP})
-    assert agent.managers.filter_servers.addresses == ()
-    assert agent.ids() == ["peer"]
-    assert told(peer) == [GROUP]
-    with refuses(Reason.CHANNEL_GONE):
-        agent.beat(gone, "gone", ["producers"])
 
 
 def test_a_silent_client_leaves_after_120_s_and_is_told_why(agent: Agent) -> None:
@@ -84,17 +70,6 @@ def test_a_silent_client_leaves_after_120_s_and_is_told_why(agent: Agent) -> Non
     assert told(silent) == told(unused) == ["REASON_IDLE"]
     assert told(peer) == [GROUP]
     assert len(agent.managers.channels) == 1
-
-
-@pytest.mark.parametrize("jump", [-1e6, 0.0, 1e6])
-def test_a_client_without_a_channel_leaves_by_its_timeout(agent: Agent, jump: float) -> None:
-    agent.beat(None, "plain", ["producers"], [consumer()])
-    agent.beat(None, "plain", ["producers"], [consumer()])
-    agent.clock.wall_ahead += jump
-    agent.pass_time(120)
-    assert agent.ids() == ["plain"]
-    agent.pass_time(10)
-    assert agent.groups() == (set(), set())
 
 
 def test_a_group_that_a_client_stops_to_name_is_left(agent: Agent) -> None:
@@ -143,54 +118,46 @@ def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: 
     assert [line["event"] for line in logs] == ["client_scan_failed"]
 
 
-def members(agent: Agent) -> list[str]:
-    return [info.client_id for info in agent.managers.producers.members(GROUP)]
-
-
-def test_scenario_69_a_producer_silent_for_120_s_is_scanned_away(agent: Agent) -> None:
-    agent.beat(agent.open(), producers=[GROUP])
-    agent.clock.advance(SILENCE)
-    assert agent.managers.producers.scan_not_active_channel() == 0
+@pytest.mark.parametrize("jump", [-1e6, 0.0, 1e6])
+def test_scenarios_69_and_76_clients_silent_for_120_s_are_scanned_away(agent: Agent, jump: float) -> None:
+    for _ in range(2):
+        agent.beat(None, "plain", [GROUP], [consumer()])
+    agent.clock.wall_ahead += jump
+    agent.pass_time(SILENCE)
+    assert agent.groups() == ({GROUP}, {GROUP})
     agent.clock.advance(0.001)
-    assert agent.managers.producers.scan_not_active_channel() == 1
+    agent.managers.scan()
     assert agent.groups() == (set(), set())
 
 
 def test_scenario_70_a_second_channel_stays_when_the_first_expires(agent: Agent) -> None:
-    agent.beat(agent.open(), producers=[GROUP])
+    agent.beat(agent.open(), producers=[GROUP], consumers=[consumer()])
     agent.clock.advance(SILENCE)
     second = agent.open()
-    agent.beat(second, producers=[GROUP])
+    agent.beat(second, producers=[GROUP], consumers=[consumer()])
+    assert agent.ids() == ["client"], "it is listed once"
     agent.clock.advance(1)
-    agent.managers.producers.scan_not_active_channel()
+    assert agent.managers.producers.scan_not_active_channel() == 1
+    assert agent.managers.consumers.scan_not_active_channel() == 1
     assert [info.channel for info in agent.managers.producers.members(GROUP)] == [second]
+    assert agent.ids() == ["client"]
 
 
 def test_scenario_71_the_end_of_a_channel_ends_all_its_memberships(agent: Agent) -> None:
-    gone, stays = agent.open(), agent.open()
-    agent.beat(gone, producers=[GROUP, "alone"])
-    agent.beat(stays, "stays", [GROUP])
+    gone, peer = agent.open(), agent.open()
+    agent.beat(gone, "gone", [GROUP, "alone"], [consumer(), consumer("alone")])
+    agent.beat(peer, "peer", [GROUP], [consumer()])
+    agent.serve_filters(gone, "filter:1")
+    peer.take()
     assert agent.managers.producers.do_channel_close_event(gone) == 2
     assert agent.managers.producers.do_channel_close_event(gone) == 0
-    assert agent.groups() == ({GROUP}, set())
-    assert members(agent) == ["stays"]
-
-
-def test_scenario_73_a_producer_that_unregisters_is_gone_with_its_group(agent: Agent) -> None:
-    channel = agent.open()
-    agent.beat(channel, producers=[GROUP])
-    assert agent.leave(channel, producer_group=GROUP)
-    assert agent.groups() == (set(), set())
-    assert not agent.leave(channel, producer_group=GROUP)
-
-
-def test_a_second_client_id_over_one_channel_only_renews_the_first(agent: Agent) -> None:
-    channel = agent.open()
-    for client_id in ("first", "second"):
-        agent.beat(channel, client_id, [GROUP])
-        agent.clock.advance(SILENCE)
-    assert members(agent) == ["first"]
-    assert agent.managers.producers.scan_not_active_channel() == 0
+    agent.managers.on_channel_close(gone)
+    assert agent.groups() == ({GROUP}, {GROUP})
+    assert agent.managers.filter_servers.addresses == ()
+    assert [info.client_id for info in agent.managers.producers.members(GROUP)] == agent.ids() == ["peer"]
+    assert told(peer) == [GROUP]
+    with refuses(Reason.CHANNEL_GONE):
+        agent.beat(gone, "gone", ["producers"])
 
 
 def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -215,18 +182,6 @@ def subscriptions(agent: Agent) -> dict[str, str]:
     return {topic: data.expression for topic, data in info.subscriptions.items()}
 
 
-def test_joining_tells_all_members_and_registers_the_subscriptions(agent: Agent) -> None:
-    first, second = agent.open(), agent.open()
-    assert agent.beat(first, "first", consumers=[consumer()]) == [GROUP]
-    assert told(first) == [GROUP]
-    assert agent.beat(second, "second", consumers=[consumer()]) == [GROUP]
-    assert told(first) == told(second) == [GROUP]
-    assert agent.ids() == ["first", "second"]
-    assert subscriptions(agent) == {"TopicTest": "*"}
-    assert agent.beat(second, "second", consumers=[consumer()]) == []
-    assert told(first) == []
-
-
 @pytest.mark.parametrize(("now", "changed"), [("A B", True), ("", True), ("B", True), ("A", False)])
 def test_a_topic_that_comes_or_goes_is_a_change(agent: Agent, now: str, changed: bool) -> None:
     channel = agent.open()
@@ -246,25 +201,18 @@ def test_a_newer_subscription_replaces_the_older_one_without_notice(agent: Agent
         assert subscriptions(agent) == {"A": kept}
 
 
-def test_another_client_id_over_one_channel_replaces_the_first(agent: Agent) -> None:
+def test_another_client_id_replaces_a_consumer_and_renews_a_producer(agent: Agent) -> None:
     peer, channel = agent.open(), agent.open()
     agent.beat(peer, "peer", consumers=[consumer()])
-    agent.beat(channel, "first", consumers=[consumer()])
+    agent.beat(channel, "first", [GROUP], [consumer()])
     peer.take()
-    assert agent.beat(channel, "second", consumers=[consumer()]) == [GROUP]
+    agent.clock.advance(SILENCE)
+    assert agent.beat(channel, "second", [GROUP], [consumer()]) == [GROUP]
     assert agent.ids() == ["peer", "second"]
     assert told(peer) == [GROUP]
-
-
-def test_a_client_with_two_channels_is_listed_once(agent: Agent) -> None:
-    old, new = agent.open(), agent.open()
-    for channel in (old, new):
-        agent.beat(channel, consumers=[consumer()])
-    assert agent.ids() == ["client"]
-    agent.managers.on_channel_close(old)
-    assert agent.ids() == ["client"]
-    agent.managers.on_channel_close(new)
-    assert agent.managers.consumers.group(GROUP) is None
+    agent.clock.advance(SILENCE)
+    assert agent.managers.producers.scan_not_active_channel() == 0
+    assert [info.client_id for info in agent.managers.producers.members(GROUP)] == ["first"]
 
 
 def test_scenario_75_a_broadcasting_group_comes_and_goes_without_a_notice(agent: Agent) -> None:
@@ -279,13 +227,6 @@ def test_scenario_75_a_broadcasting_group_comes_and_goes_without_a_notice(agent:
     agent.managers.consumers.scan_not_active_channel()
     assert agent.managers.consumers.group(GROUP) is None
     assert [told(channel) for channel in channels] == [[], [], []]
-
-
-def test_scenario_76_an_expired_consumer_is_scanned_away_with_its_group(agent: Agent) -> None:
-    agent.beat(agent.open(), consumers=[consumer()])
-    agent.clock.advance(SILENCE + 1)
-    assert agent.managers.consumers.scan_not_active_channel() == 1
-    assert agent.managers.consumers.group(GROUP) is None
 
 
 def test_a_client_that_renews_from_another_address_gives_back_what_it_took(agent: Agent) -> None:
@@ -367,20 +308,17 @@ def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monke
     agent.open(one)
 
 
-def test_addresses_are_sorted_each_once_and_changes_are_told(agent: Agent) -> None:
+def test_filter_servers_are_sorted_each_once_and_leave_after_30_s_of_silence(agent: Agent) -> None:
     channel = agent.open()
-    for addr in ("b:1", "a:1", "b:1"):
-        agent.serve_filters(agent.open(), addr)
-    agent.serve_filters(channel, "c:1")
-    agent.serve_filters(channel, "d:1")
-    assert agent.filter_servers_seen == [("b:1",), ("a:1", "b:1"), ("a:1", "b:1", "c:1"), ("a:1", "b:1", "d:1")]
-
-
-def test_a_filter_server_that_is_silent_for_more_than_30_s_leaves(agent: Agent) -> None:
     for addr in ("silent:1", "alive:1"):
         agent.serve_filters(None, addr)
+    agent.serve_filters(agent.open(), "silent:1")
+    for addr in ("c:1", "d:1"):
+        agent.serve_filters(channel, addr)
+    first, both = ("silent:1",), ("alive:1", "silent:1")
+    assert agent.filter_servers_seen == [first, both, ("alive:1", "c:1", "silent:1"), ("alive:1", "d:1", "silent:1")]
     agent.pass_time(30)
-    assert agent.filter_servers_seen[-1:] == [("alive:1", "silent:1")]
+    assert len(agent.filter_servers_seen) == 4
     agent.serve_filters(None, "alive:1")
     agent.pass_time(10)
     assert agent.filter_servers_seen[-1:] == [("alive:1",)]
@@ -420,19 +358,17 @@ def filters() -> Fixture:
     return Fixture()
 
 
-def test_a_filter_by_expression_is_born_with_its_subscription(filters: Fixture) -> None:
+@pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
+def test_a_filter_is_born_with_its_subscription_and_dies_once_without(
+    filters: Fixture, now: list[pb.SubscriptionData]
+) -> None:
     filters.register(sql("T", 7, "a > 5"), tags("U"), sql("V", expression=""))
     (data,) = filters.manager.by_group(GROUP)
     assert (data.topic, data.expression, data.client_version) == ("T", "a > 5", 7)
     assert data.born_time_millis == filters.clock.wall_millis()
-    assert not filters.is_dead()
-
-
-@pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
-def test_a_filter_dies_once_when_its_group_stops_to_use_it(filters: Fixture, now: list[pb.SubscriptionData]) -> None:
-    filters.register(sql("T"))
     filters.register(sql("T"), group="other")
     filters.clock.advance(5)
+    assert not filters.is_dead()
     filters.register(*now)
     died = filters.clock.wall_millis()
     filters.clock.advance(5)

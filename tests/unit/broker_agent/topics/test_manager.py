@@ -64,7 +64,7 @@ def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> N
         put_topic(manager, TopicConfig(name, 4, 4, 6))
 
 
-def test_missing_built_in_topics_come_with_a_new_version(path: Path) -> None:
+def test_missing_built_in_topics_come_once_with_a_new_version(path: Path) -> None:
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), BUILT_IN)
     assert manager.table.topics[:2] == (benchmark, TOPIC)
@@ -72,14 +72,9 @@ def test_missing_built_in_topics_come_with_a_new_version(path: Path) -> None:
         "TopicTest"
     }
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
-    assert load_topic_config_table(path) == manager.table
-
-
-def test_a_file_that_has_everything_is_not_written_at_the_start(path: Path) -> None:
-    before = written(path, *BUILT_IN).stat()
-    manager = owner(path, BUILT_IN)
-    assert manager.table.data_version == VERSION
-    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    before = path.stat().st_mtime_ns
+    assert owner(path, BUILT_IN).table == load_topic_config_table(path) == manager.table
+    assert path.stat().st_mtime_ns == before, "a file that has everything is not written"
 
 
 def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path) -> None:
@@ -107,15 +102,18 @@ def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path) -> None
     assert manager.table is heard[-1]
 
 
-def test_skipped_topics_are_named_at_the_start_and_stay_in_the_file(path: Path) -> None:
-    path.write_text(written(path, TOPIC).read_text().replace('"TopicTest":', '"Topic Test":'))
+def test_skipped_topics_stay_in_the_file_and_never_hide_a_good_one(path: Path) -> None:
+    document = json.loads(written(path).read_text())
+    document["topicConfigTable"] = {"Topic Test": {"perm": [1]}, "TopicTest": "bad"}
+    path.write_text(json.dumps(document))
     with capture_logs() as logs:
         manager = owner(path)
-    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test"]]
+    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test", "TopicTest"]]
     assert manager.problem is not None
-    assert manager.problem.startswith("topic 'Topic Test': topicName")
+    assert manager.problem.startswith("topic 'Topic Test': readQueueNums")
     put_topic(manager, TOPIC)
-    assert list(json.loads(path.read_text())["topicConfigTable"]) == ["TopicTest", "Topic Test"]
+    saved = json.loads(path.read_text())["topicConfigTable"]
+    assert (saved["Topic Test"], saved["TopicTest"]["readQueueNums"]) == ({"perm": [1]}, 4)
 
 
 def test_one_topic_too_many_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,14 +257,11 @@ def test_a_followed_file_is_never_changed_or_written(following: Following, path:
 
 
 def test_a_brokers_table_is_taken_with_its_version_even_an_older_one(following: Following) -> None:
+    following.rewrite(TOPIC)
+    assert following.heard == [], "the same content is no change"
     for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):
         assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
     assert len(following.heard) == 3
-
-
-def test_a_file_written_again_with_the_same_content_is_no_change(following: Following) -> None:
-    following.rewrite(TOPIC)
-    assert following.heard == []
 
 
 def test_a_file_edited_by_hand_gets_a_version_that_no_name_server_has_seen(following: Following) -> None:

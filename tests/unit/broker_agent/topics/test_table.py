@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
-from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason
 from broker_agent.topics import topics_json
-from broker_agent.topics.files import load_topic_config_table, log_skipped_topics
+from broker_agent.topics.files import load_topic_config_table
 from broker_agent.topics.table import (
     DataVersion,
     TopicConfig,
@@ -112,16 +111,6 @@ def test_a_file_that_is_no_topics_json_is_refused(tmp_path: Path, broken: bytes,
     assert "\n" not in message
 
 
-def test_skipped_topics_are_one_line_of_the_log_with_at_most_20_names(tmp_path: Path) -> None:
-    table = load_topic_config_table(written(tmp_path, {f"bad topic {number}": {} for number in range(1_000)}))
-    with capture_logs() as logs:
-        log_skipped_topics(tmp_path, table)
-        log_skipped_topics(tmp_path, load_topic_config_table(TOPICS))
-    assert [(line["event"], line["count"], line["topics"][0], len(line["topics"])) for line in logs] == [
-        ("topics_skipped", 1_000, "bad topic 0", 20)
-    ]
-
-
 def test_a_file_that_is_too_large_is_refused_and_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
     size = TOPICS.stat().st_size
     monkeypatch.setattr(topics_json, "MAX_FILE_BYTES", size)
@@ -167,11 +156,8 @@ def test_the_built_in_topics_are_upstreams() -> None:
         "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
         "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
     }
-
-
-def test_a_broker_named_like_its_cluster_has_one_topic_of_that_name() -> None:
-    topics = built_in_topics("same", "same")
-    assert [topic.read_queue_nums for topic in topics if topic.topic_name == "same"] == [1]
+    of_one_name = [topic for topic in built_in_topics("same", "same") if topic.topic_name == "same"]
+    assert [topic.read_queue_nums for topic in of_one_name] == [1], "the broker's topic replaces the cluster's"
 
 
 # The topicQueueMapping.json of a broker of RocketMQ 5: read as the broker registers it.
@@ -206,14 +192,11 @@ def read(detail: Any) -> StaticTopicMapping:
     return decode_mappings(mappings_json({"T": detail})).mappings["T"]
 
 
-def test_what_a_broker_of_5_5_0_has_written_is_read() -> None:
+@pytest.mark.parametrize("text", [b'"x"', b'"{0:\\"[{1:2}"'], ids=["as it is", "with numbers as keys in a text"])
+def test_what_a_broker_of_5_5_0_has_written_is_read(text: bytes) -> None:
     """fastjson writes numbers as keys without quotes; currIdMap is empty there, and made of hostedQueues."""
-    assert decode_mappings(REAL_MAPPINGS) == TopicQueueMappings(MAPPINGS_VERSION, {"Static": STATIC})
-
-
-def test_keys_that_are_numbers_are_not_looked_for_in_texts() -> None:
-    found = decode_mappings(REAL_MAPPINGS.replace(b'"new":"x"', b'"new":"{0:\\"[{1:2}"'))
-    assert found.mappings == {"Static": STATIC}
+    content = REAL_MAPPINGS.replace(b'"new":"x"', b'"new":' + text)
+    assert decode_mappings(content) == TopicQueueMappings(MAPPINGS_VERSION, {"Static": STATIC})
 
 
 def test_a_queue_is_where_its_history_ends() -> None:
@@ -270,11 +253,8 @@ def test_a_table_with_mappings_has_a_version_of_both_files() -> None:
     assert changed_topics(table, both) == both.topics[:1], "an increment has it"
     assert both.data_version == DataVersion(6_000, 11, 2)
     assert TopicQueueMappings().put_into(table) is table
-
-
-def test_the_largest_versions_of_both_files_leave_room_for_a_next_one() -> None:
-    table = TopicConfigTable(DataVersion(5_000, 2**63 - 2), ())
-    assert TopicQueueMappings(DataVersion(1, 9)).put_into(table).data_version.counter == 2**63 - 2
+    largest = TopicConfigTable(DataVersion(5_000, 2**63 - 2), ())
+    assert mappings.put_into(largest).data_version.counter == 2**63 - 2, "there is a next one"
 
 
 # Scenario 77 of RocketMQ's tests, for the attributes of topics.
@@ -285,14 +265,6 @@ ALL = FIXED | {"message.type": "FIFO"}
 
 def test_a_new_topic_can_have_any_attribute_of_rocketmq() -> None:
     assert altered_attributes(None, ALL, (), create=True) == ALL
-
-
-def test_attributes_are_added_changed_and_taken_away() -> None:
-    current = dict(FIXED)
-    added = altered_attributes(current, {"message.type": "FIFO"}, (), create=False)
-    assert added == ALL
-    assert altered_attributes(added, {"message.type": "DELAY"}, (), create=False) == ALL | {"message.type": "DELAY"}
-    assert altered_attributes(added, {}, ["message.type"], create=False) == current == FIXED
 
 
 def test_only_a_topic_with_the_field_has_empty_attributes() -> None:
