@@ -144,10 +144,7 @@ _REVIVE_QUEUES = 8
 
 
 def built_in_topics(cluster: str, broker_name: str) -> tuple[TopicConfig, ...]:
-    """The built-in topics with RocketMQ's defaults, in its order; those of version 5 at the end.
-
-    A topic with the cluster's or the broker's name in its own is left out if its name would be too long.
-    """
+    """The built-in topics with RocketMQ's defaults, in its order; those of version 5 at the end."""
     inherited = _INHERIT | _READ_WRITE
     topics = [
         _topic("SELF_TEST_TOPIC", 1),

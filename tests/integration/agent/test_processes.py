@@ -20,6 +20,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from broker_agent.broker_probe import connect_to
 from broker_agent.listener import THREADS
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.process.program import without_others
@@ -37,6 +39,7 @@ from tests.support.programs.agents import (
     repeating,
 )
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
+from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 # The agent as a process of its own: start, signals, exit codes.
 
@@ -151,6 +154,28 @@ def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: Namesrv
             eventually(lambda: len(answers), lambda now: now > count + 10)
         assert [answer for answer in answers if answer != {0: ADDR}] == []
         assert namesrv.events("broker_removed") == []
+
+
+def test_mappings_of_static_topics_are_in_routes_and_change(tmp_path: Path) -> None:
+    """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
+    topics, mappings = tmp_path / "topics.json", tmp_path / "topicQueueMapping.json"
+    topics.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (TopicConfig("Static", 4, 8, 6),))))
+    mappings.write_bytes(REAL_MAPPINGS)
+    moved = {"0": [{"bname": "broker-c", "queueId": 1}, {"bname": "broker-d", "queueId": 0}]}
+    changed = {"bname": "broker-c", "epoch": 2, "hostedQueues": moved, "scope": "__global__", "totalQueues": 4}
+    with NamesrvProcess() as server, server.connect() as client, Agent(str(server.endpoint), topics=topics):
+
+        def queue_ids() -> list[tuple[int, int]] | None:
+            route = client.route("Static")
+            if route is None or not route.queue_datas[0].HasField("mapping"):
+                return None
+            (queue,) = route.queue_datas
+            assert (queue.read_queue_nums, queue.write_queue_nums, queue.perm) == (4, 8, 6)
+            return list(zip(queue.mapping.topic_queue_ids, queue.mapping.broker_queue_ids, strict=True))
+
+        assert eventually(queue_ids) == [(0, 0), (1, 1)]
+        mappings.write_bytes(mappings_json({"Static": changed}, counter=2))
+        eventually(queue_ids, [].__eq__)
 
 
 # The files of deploy/systemd as an agent meets them on a new machine.
