@@ -102,16 +102,21 @@ def send(listen: Endpoint, said: bytes) -> None:
             pass
 
 
-def test_an_exception_that_ends_the_program_is_an_object() -> None:
+def test_an_exception_that_ends_a_thread_or_the_program_is_an_object() -> None:
     program = (
+        "import sys, threading\n"
         "from namesrv_common.process.logs import configure_logs\n"
         "configure_logs('json', 'info')\n"
+        "for work in (sys.exit, lambda: 1 / 0):\n"
+        "    (thread := threading.Thread(target=work)).start()\n"
+        "    thread.join()\n"
         "raise ValueError('two\\nlines')"
     )
     done = ended([sys.executable, "-c", program])
-    (line,) = objects(done.stderr)
-    assert (done.returncode, line["event"]) == (1, "uncaught_exception")
-    assert line["exception"].endswith("ValueError: two\nlines")
+    of_thread, of_program = objects(done.stderr)
+    assert (done.returncode, of_thread["event"], of_program["event"]) == (1, *["uncaught_exception"] * 2)
+    assert of_thread["exception"].endswith("ZeroDivisionError: division by zero")
+    assert of_program["exception"].endswith("ValueError: two\nlines")
 
 
 def hang_up(process: Process) -> None:

@@ -167,10 +167,21 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     )
 
 
-def test_a_missing_part_of_what_is_installed_is_a_defect_and_keeps_its_traceback(folder: Path) -> None:
-    (folder / "program_with_defect.py").write_text("import namesrv_common.no_such_module")
-    with pytest.raises(ModuleNotFoundError, match=r"namesrv_common\.no_such_module"):
-        run_program("program", "program_with_defect", "extra")
+@pytest.mark.parametrize(
+    ("program", "defect"),
+    [
+        ("import namesrv_common.no_such_module", r"namesrv_common\.no_such_module"),
+        ("def main():\n    open('/gone/file')\n", "/gone/file"),
+    ],
+    ids=["part", "file"],
+)
+def test_a_missing_part_or_file_of_a_program_is_a_defect_and_keeps_its_traceback(
+    folder: Path, request: pytest.FixtureRequest, program: str, defect: str
+) -> None:
+    module = f"program_with_defect_{request.node.callspec.id}"
+    (folder / f"{module}.py").write_text(program)
+    with pytest.raises((ModuleNotFoundError, FileNotFoundError), match=defect):
+        run_program("program", module, "extra")
 
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}

@@ -19,6 +19,7 @@ from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 
 from namesrv_common.client import channels
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, RenewedChannel
+from namesrv_common.tls import certificates
 from namesrv_common.tls.certificates import (
     MAX_FILE_BYTES,
     MAX_TOKEN_LENGTH,
@@ -69,6 +70,16 @@ def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority
     ):
         with pytest.raises(CertificateError, match=problem):
             read_key_pair(certificate, key)
+
+
+def test_a_pair_that_is_replaced_while_it_is_read_is_refused(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = authority.sign("a"), authority.sign("b")
+    read = iter([old.certificate, old.key, new.certificate, new.key])
+    monkeypatch.setattr(certificates, "read_file", lambda _path: next(read).read_bytes())
+    with pytest.raises(CertificateError, match="changed while they were read"):
+        read_key_pair(*old)
 
 
 def test_a_listener_takes_only_files_that_its_server_takes_and_warns_of_their_end(authority: Authority) -> None:
