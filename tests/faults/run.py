@@ -115,6 +115,7 @@ class Run:
             self._worker(Journal(server, connect, self.history, tuple(self.fleet.versions)))
             self._worker(Watcher(f"{watcher} by name", server, way, self.history, self.fleet.looked_up))
             self._worker(Watcher(f"{watcher} by prefix", server, way, self.history, (), ("",)))
+        self._wait_for_watches()  # clients hold their connections then
         self.take_samples("before")
 
     def _worker(self, worker: Worker) -> None:
@@ -153,6 +154,14 @@ class Run:
             self._ending.wait(0.1)
         self.history.add("agreed", seconds=round(self.history.now() - began, 3), difference=found)
 
+    def _wait_for_watches(self) -> tuple[int, int]:
+        """Waits until each client and each thread that watches has its watch; how many are open, and should be."""
+        expected = len(CLIENTS) + sum(isinstance(worker, Watcher) for worker in self._workers)
+        began = self.history.now()
+        while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
+            self._ending.wait(0.1)
+        return count, expected
+
     def _open_watches(self) -> int:
         request, count = admin_service_pb2.ListWatchersRequest(page_size=400), 0
         for server in SERVERS:
@@ -175,11 +184,7 @@ class Run:
         seen = {worker: worker.answers for worker in self._workers if isinstance(worker, Lookups)}
         # Each name server has to answer a lookup that began after all this.
         eventually(lambda: all(worker.answers > before + 1 for worker, before in seen.items()))
-        watchers = sum(isinstance(worker, Watcher) for worker in self._workers)
-        expected = len(CLIENTS) + watchers
-        began = self.history.now()
-        while (count := self._open_watches()) != expected and self.history.now() - began < AGREE_SECONDS:
-            self._ending.wait(0.1)
+        count, expected = self._wait_for_watches()
         self.history.add("watches", open=count, expected=expected)
         self.take_samples("after")
         self.fleet.read_logs()
