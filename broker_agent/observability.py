@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class AgentObservability(Exports):
-    """Costs nothing where neither a listener nor a variable OTEL_... asks for it."""
+    """Serves metrics where a listener is set, and sends traces where a variable OTEL_... asks for them."""
 
     def __init__(self, listen: str | None) -> None:
         """Prepares it; answers nobody yet.

@@ -450,7 +450,7 @@ class RegistrationCalls:
 def query_by_address(
     state: RouteState, broker: BrokerKey, broker_id: int, broker_addr: str, data_version: DataVersion
 ) -> tuple[bool, DataVersion | None]:
-    """Answers ``query_data_version`` as RocketMQ 5 does, for its own brokers: the address alone says who asks.
+    """Answers a broker of RocketMQ 5 whether its topics are known. Its address alone identifies it.
 
     Whatever the answer, a broker with merging registrations lives: with an acting master it sends this query each
     second instead of a heartbeat, and has 10 s. An unconfirmed broker stays unconfirmed, and the query never

@@ -293,7 +293,7 @@ def test_permits_that_are_taken_away_hold_for_what_the_engine_knows(place: Place
             return outcome(lambda: client.routes.GetTopicRoute(LOOKUP, timeout=TIMEOUT))
 
         assert {lookup() for _ in range(TIMES)} | {beat(broker) for _ in range(TIMES)} == {"OK"}
-        assert beat(client) == "NOT_PERMITTED", "what is known of one caller is not known of another"
+        assert beat(client) == "NOT_PERMITTED", "the permit of one caller was used for another"
 
         def both() -> str:
             return " ".join({lookup(), beat(broker)})
