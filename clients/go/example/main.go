@@ -23,6 +23,12 @@ func main() {
 		log.Fatal(err)
 	}
 	defer client.Close()
+	// Before the first lookup, or the next change could be missed. The lookup itself is a change from no route.
+	client.OnChange(func(change routes.Change) {
+		if change.Before.Route != nil {
+			fmt.Printf("%s: %d broker groups now %s\n", change.After.Topic, len(change.After.Route.GetBrokerDatas()), change.After.Stale)
+		}
+	})
 	queues, err := client.Queues(context.Background(), os.Args[2])
 	if err != nil {
 		log.Fatal(err)
@@ -31,8 +37,5 @@ func main() {
 		queue := routes.ByKey(queues, key)
 		fmt.Printf("%s: queue %d of %s\n", key, queue.ID, queue.Broker)
 	}
-	client.OnChange(func(change routes.Change) {
-		fmt.Printf("%s: %d broker groups now %s\n", change.After.Topic, len(change.After.Route.GetBrokerDatas()), change.After.Stale)
-	})
 	select {}
 }

@@ -1,4 +1,5 @@
 import dev.namesrv.client.KnownRoute;
+import dev.namesrv.client.RouteChange;
 import dev.namesrv.client.RouteClient;
 import io.grpc.TlsChannelCredentials;
 import java.io.File;
@@ -21,11 +22,18 @@ public final class Routes {
       builder.token(() -> environment.get("NAMESRV_TOKEN"));
     }
     try (RouteClient client = builder.build()) {
+      client.onChange(Routes::printChange); // before the first lookup, or the next change could be missed
       print(client.route(topic));
       System.out.println("the next message goes to " + client.selectQueue(topic, null).masterAddr());
       System.out.println("order-7 goes to queue " + client.selectQueueByKey(topic, "order-7").queueId());
-      client.onChange(change -> print(change.after()));
       while (System.in.read() >= 0) {}
+    }
+  }
+
+  /** A topic that becomes known has no route before: that one is printed once it is looked up. */
+  private static void printChange(RouteChange change) {
+    if (change.before() != null) {
+      print(change.after());
     }
   }
 
