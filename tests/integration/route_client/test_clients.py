@@ -20,7 +20,6 @@ from unittest import mock
 
 import grpc
 import pytest
-from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from clients.conformance import python_client
@@ -49,7 +48,7 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import joined
 from tests.support.programs.processes import NamesrvProcess, ended, eventually
 from tests.support.registrations import register
-from tests.support.routes.wire_routes import route, wire_removal, wire_route
+from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"
@@ -207,7 +206,8 @@ def test_polls_notice_what_no_watch_tells_and_who_is_not_ready_any_more(
 
     fake.spoil = says_nothing
     with FakeNameServer(name="ns-b") as other:
-        fake.watches = other.watches = watches
+        for server in () if watches else (fake, other):
+            server.refusals = [(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED", None)] * 99
         other.put(TOPIC, wire_route("broker-b"))
         with RouteClient(joined(fake, other), QUICK, [TOPIC], InOrder()) as client:
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == fake.endpoint)
@@ -240,7 +240,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeN
 
 
 def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: FakeNameServer, tmp_path: Path) -> None:
-    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5, hold_seconds=0)
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
         pass  # closing saves
@@ -256,7 +256,7 @@ def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: Fak
         fake.start()
         shows(client)
         watching(client, fake)
-        fake.put(TOPIC, None, (wire_removal(route_data_pb2.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None),))
+        fake.put(TOPIC, None)
         eventually(lambda: [*tmp_path.iterdir()], lambda files: len(files) == 1)
 
 
