@@ -1,18 +1,19 @@
-"""What programs see of a client: routes by a watch or by polling, while name servers come and go, and its calls."""
+"""What programs see of a client while name servers come and go, by a watch or by polling; its calls, and an example."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import operator
 import random
+import re
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from unittest import mock
 
 import grpc
 import pytest
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from clients.conformance import python_client
@@ -45,9 +47,9 @@ from route_client.watch_stream import WatchBroken, WatchStream
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import joined
-from tests.support.programs.processes import NamesrvProcess, ended, eventually
-from tests.support.registrations import register
+from tests.support.programs.agents import Agent, StandInBroker, joined
+from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
+from tests.support.registrations import register, unregister
 from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
@@ -317,7 +319,7 @@ def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
         closed.set()
 
     client.on_change(closes)
-    with contextlib.suppress(ClientClosedError):  # the callback may come before this call returns
+    with suppress(ClientClosedError):  # the callback may come before this call returns
         client.route(TOPIC)
     assert closed.wait(TIMEOUT)
 
@@ -499,3 +501,85 @@ def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
     lines = program.stdout.splitlines()
     assert (len(lines), program.returncode) == (3, 0), program.stderr
     assert all(line.endswith("create the client after the fork") for line in lines)
+
+
+# The example of a producer and real processes: what it prints while they come, go and die.
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., NamesrvProcess]]:
+    """Starts name servers; all end with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
+
+
+def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments(start: Callable[..., NamesrvProcess]) -> None:
+    wrong = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
+    assert wrong.returncode == 1
+    assert "producer: address 'nowhere' has no port" in wrong.stderr
+    server = start()
+    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
+    with server.connect() as broker, Process(program, pipes=True) as example:
+        _, output = example.pipes
+        assert "knows no topic 'TopicTest'; waiting for it" in output.readline()
+        register(broker, TOPIC)
+        assert "TopicTest: send to 4 queues of broker-a" in output.readline()
+        register(broker, TOPIC, name="broker-b", port=10921)
+        assert "send to 4 queues of broker-a, 4 queues of broker-b" in output.readline()
+        unregister(broker)
+        assert "send to 4 queues of broker-b; 127.0.0.1:10911 left: UNREGISTERED" in output.readline()
+        server.kill()
+        assert "no name server can be reached; going on with this route" in output.readline()
+        back = start(port=server.endpoint.port)
+        assert "nobody says why; going on with the old route" in output.readline()
+        with back.connect() as again:
+            register(again, TOPIC, name="broker-b", port=10921)
+        assert "confirmed by a name server" in output.readline()
+        example.signal(signal.SIGINT)
+        assert example.wait() == 0
+
+
+def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(
+    start: Callable[..., NamesrvProcess], tmp_path: Path
+) -> None:
+    servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
+    namesrv = joined(*servers)
+    read: list[str] = []
+
+    def wait_for(*texts: str) -> None:
+        """Reads until a line ends with these texts, each with a number behind it if it ends with a space."""
+        pattern = "".join(re.escape(text) + (r"\d+" if text.endswith(" ") else ".*") for text in texts)
+        for line in output:
+            read.append(line)
+            if re.search(f"{pattern}$", line):
+                return
+        raise AssertionError("".join(read[-20:]))
+
+    with ExitStack() as stack:
+        brokers = {name: stack.enter_context(StandInBroker()) for name in ("broker-a", "broker-b")}
+        for name, broker in brokers.items():
+            agent = Agent(namesrv, "--broker-name", name, broker_addr=str(broker.endpoint), probe="tcp")
+            stack.enter_context(agent)
+        for server in servers:
+            with server.connect() as client:
+                eventually(
+                    partial(client.route, TOPIC), lambda route: route is not None and len(route.broker_datas) == 2
+                )
+        program = [sys.executable, str(EXAMPLE), "--namesrv", namesrv, "--rate", "200", "--seconds", "120", TOPIC]
+        _, output = stack.enter_context(Process(program, pipes=True)).pipes
+        wait_for("sent to broker-a ", ", broker-b ")
+        with servers[1].connect() as client:
+            servers[0].kill()
+            wait_for("sent to broker-a ", ", broker-b ")
+            drain = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.WipeWritePermOfBroker(drain, timeout=20)
+            wait_for("sent to broker-b ")
+            restore = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.AddWritePermOfBroker(restore, timeout=20)
+            wait_for("sent to broker-a ", ", broker-b ")
+            brokers["broker-b"].kill()
+            wait_for("BROKER_DOWN")
+            wait_for("sent to broker-a ")
+    assert not [line for line in read if "nobody" in line]
