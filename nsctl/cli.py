@@ -23,11 +23,6 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    """Runs the command line."""
-    app(prog_name=PROGRAM)
-
-
 @app.callback()
 def _program(
     program: typer.Context,
