@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from namesrv_common.process.command_line import version_option
-from nsctl.commands import agents, backup, change, history, show
+from nsctl.commands import backup, brokers, change, show
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
-from nsctl.commands.drained import drained
 from nsctl.console import console
 from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Context, Namesrv, Serve, Show
 
@@ -42,23 +41,23 @@ _COMMANDS: dict[str, tuple[type[Act], Callable[..., None]]] = {
     "topics": (Show, show.topics),
     "route": (Show, show.route),
     "watchers": (Show, show.watchers),
-    "explain": (Show, history.explain),
-    "history": (Show, history.history),
+    "explain": (Show, show.explain),
+    "history": (Show, show.history),
     "diff": (Show, diff),
     "doctor": (Show, doctor),
     "compare-rocketmq": (Show, compare_rocketmq),
     "intents": (Show, change.intents),
     "drain": (Act, change.drain),
-    "drained": (Act, drained),  # continues by itself, with --wait
+    "drained": (Act, brokers.drained),  # continues by itself, with --wait
     "restore": (Act, change.restore),
     "delete-topic": (Act, change.delete_topic),
     "release-topic": (Act, change.release_topic),
     "watch": (Act, show.watch),  # repeats by itself
     "console": (Serve, console),
-    "agent status": (AgentShow, agents.status),
-    "agent events": (AgentShow, agents.events),
-    "agent role": (AgentAct, agents.role),
-    "agent permission": (AgentAct, agents.permission),
+    "agent status": (AgentShow, brokers.status),
+    "agent events": (AgentShow, brokers.events),
+    "agent role": (AgentAct, brokers.role),
+    "agent permission": (AgentAct, brokers.permission),
     "backup save": (Act, backup.save),
     "backup restore": (Act, backup.bring_back),
     "kv list": (Show, change.kv_list),

@@ -17,7 +17,6 @@ import typer
 from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
 from rich.highlighter import JSONHighlighter
-from rich.text import Text
 from typer.core import TyperCommand
 
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
@@ -181,7 +180,7 @@ class Session(typer.Context):
     servers: Fleet[NamesrvClient] = Fleet(())
     security: ClientSecurity | None = None
     timeout_seconds = DEFAULT_TIMEOUT_SECONDS
-    form = Format.TABLE
+    form: Format = "table"
     watch: float | None = None
     """Pause in seconds after which the command runs again, or None if it runs once."""
     exit_code = 0
@@ -214,16 +213,15 @@ class Session(typer.Context):
         out = TableConsole()
         if not out.is_terminal:
             out = TableConsole(width=WIDTH_WITHOUT_TERMINAL)
-        if self.form is Format.JSON:
-            text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
-            JSONHighlighter().highlight(text)
-            out.print(text, soft_wrap=True)
+        if self.form == "json":
+            text = printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False))
+            out.print(JSONHighlighter()(text), soft_wrap=True)
         else:
             out.print(table(rows, columns, title))
 
     def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]]) -> None:
         """Shows rows of several kinds, each with its columns: a table of each kind that has some, or one list."""
-        if self.form is not Format.TABLE:
+        if self.form != "table":
             self.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
             return
         for part, rows, columns in parts:
@@ -284,9 +282,7 @@ def _prepare(
     tls_server_name: Annotated[
         str | None, _tls("--tls-server-name", "Name that certificates must have.", metavar=None)
     ] = None,
-    output: Annotated[
-        Format, typer.Option("--output", "-o", help="table for people, json for programs.")
-    ] = Format.TABLE,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")] = "table",
     timeout: Annotated[
         float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")
     ] = DEFAULT_TIMEOUT_SECONDS,

@@ -27,7 +27,7 @@ from nsctl.held import (
     lacks_writable_queue,
     tables,
 )
-from nsctl.output import For, Format, Row, millis_from_now, row
+from nsctl.output import For, Row, millis_from_now, row
 from nsctl.session import REFUSED, Ended, Session
 
 # Broker groups as people name them: one by its name, or several by a pattern.
@@ -233,7 +233,7 @@ def confirm_loss(
 def intents(session: Session) -> None:
     """Lists the drains and holds in force, at each name server."""
     rows = session.rows(all_intents)
-    session.show(rows if session.form is Format.JSON else list(map(in_words, rows)), ("endpoint", *INTENT))
+    session.show(rows if session.form == "json" else list(map(in_words, rows)), ("endpoint", *INTENT))
 
 
 def in_words(intent: Row) -> Row:
@@ -396,7 +396,7 @@ def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
 def _show_effects(session: Session, effects: Mapping[str, tuple[list[Row], list[str]]], result: str) -> None:
     """Shows the groups that a pattern matches, with their topics at each name server."""
     rows = [{"endpoint": at, **one, "result": result} for at, (found, _) in effects.items() for one in found]
-    if session.form is Format.TABLE:
+    if session.form == "table":
         rows = [{**one, "topics": _some(one["topics"], one["cluster"], one["broker"])} for one in rows]
     session.show(rows, ("endpoint", "cluster", "broker", "result", "topic_count", "topics"))
 

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
 from math import inf
 from typing import Any
 from urllib.parse import urlencode
@@ -39,7 +38,7 @@ from nsctl.commands.doctor import examined
 from nsctl.console import rows
 from nsctl.console.rows import Observation
 from nsctl.held import GroupKey, lacks_writable_queue, point, read
-from nsctl.output import row
+from nsctl.output import iso, row
 from nsctl.session import AnswerT, Fleet, Session, check_silence, name_servers_at
 
 # Observers, one for each name server: they ask it again and again, so that no page waits for an answer.
@@ -57,12 +56,8 @@ class Observer:
 
     def __init__(self, server: NamesrvClient) -> None:
         self.server, self.seen = server, Observation(server.endpoint)
-        self._thread = ThreadPoolExecutor(1)  # of its own: one that hangs delays no other
+        self.thread = ThreadPoolExecutor(1)  # of its own: one that hangs delays no other
         self._read_at, self._reading_seconds = -inf, 0.0
-
-    async def renew(self) -> None:
-        """Asks the name server how it is now."""
-        self.seen = await asyncio.get_running_loop().run_in_executor(self._thread, self.observed)
 
     def observed(self) -> Observation:
         """Asks the name server, and returns how it is now. Blocks."""
@@ -101,7 +96,7 @@ class Pages:
         self._observers = observers
         self._differences = rows.Differences()
         self._templates = Environment(loader=PackageLoader("nsctl.console"), autoescape=True)
-        self._templates.globals |= {"day": _day, "ago": _ago, "link": _link, "views": VIEWS, "state_of": rows.state_of}
+        self._templates.globals |= {"iso": iso, "ago": _ago, "link": _link, "views": VIEWS, "state_of": rows.state_of}
 
     @property
     def seen(self) -> list[Observation]:
@@ -122,7 +117,7 @@ class Pages:
     async def observe(self, observer: Observer) -> None:
         """Asks a name server again and again, and notes what differs between all. Runs until cancelled."""
         while True:
-            await observer.renew()
+            observer.seen = await asyncio.get_running_loop().run_in_executor(observer.thread, observer.observed)
             self._differences.note(self.seen, time.time())
             await asyncio.sleep(POLL_SECONDS)
 
@@ -269,13 +264,6 @@ def _link(path: str, query: rows.Row | None = None, **changed: object) -> str:
     return f"{path}?{urlencode(told)}" if told else path
 
 
-def _day(millis: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).strftime(form)
-    except (OverflowError, ValueError, OSError):
-        return "never"  # a name server may say any number
-
-
 def _ago(millis: float) -> str:
     """How long ago a time was."""
     seconds = max(0, int(time.time() - millis / 1000))
@@ -333,7 +321,7 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]
         server = uvicorn.Server(uvicorn.Config(pages.application(hosts), headers=list(HEADERS.items()), **SERVER))
-        server.capture_signals = nullcontext  # type: ignore[method-assign]  # they are for the event
+        server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]  # they are for the event
         log.info("console_started", page=f"http://{at}/", namesrv=[str(endpoint) for endpoint in endpoints])
         if behind_proxy:
             log.warning("behind_proxy", advice="the proxy must authenticate: the page asks nobody who they are")

@@ -16,9 +16,10 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
+from nsctl.commands.compare import Difference, disagreements
 from nsctl.commands.doctor import LATE_SHARE, check_intents, together
 from nsctl.findings import Code, Finding, Severity, merged
-from nsctl.held import BrokerKey, Difference, GroupKey, Held, caller_of, disagreements, drains, group_of, intent_key
+from nsctl.held import BrokerKey, GroupKey, Held, caller_of, drains, group_of, intent_key
 
 SETTLED_SECONDS = 5.0
 """A younger difference is not shown: a broker registers with one name server after the other."""

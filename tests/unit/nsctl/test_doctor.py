@@ -12,6 +12,7 @@ from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_internal.v1.diagnostics_service_pb2 import GetDiagnosticsResponse
 
+from nsctl.commands.compare import differences, disagreements
 from nsctl.commands.doctor import (
     CONTEST_SECONDS,
     FORGOTTEN_MILLIS,
@@ -32,16 +33,7 @@ from nsctl.commands.doctor import (
     together,
 )
 from nsctl.findings import Code, Finding, Severity, merged
-from nsctl.held import (
-    BrokerKey,
-    Clock,
-    Held,
-    Reported,
-    differences,
-    disagreements,
-    lacks_writable_queue,
-    shown_value,
-)
+from nsctl.held import BrokerKey, Clock, Held, Reported, lacks_writable_queue, shown_value
 from tests.support.fakes.observed_name_server import BROKER, drain, seen
 from tests.support.fakes.observed_name_server import live as fleet_live
 
