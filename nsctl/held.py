@@ -253,7 +253,7 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
     return status.header.epoch, status.header.revision
 
 
-# Intents and values in words, by which name servers are compared.
+# Intents and values in words: name servers are compared by them.
 
 
 def intent_key(intent: admin.Intent) -> tuple[str, str, str, str]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import grpc
 import typer
-from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
 from rich.highlighter import JSONHighlighter
 from typer.core import TyperCommand
@@ -57,14 +56,6 @@ ClientT = TypeVar("ClientT", bound=Client)
 
 CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
 """Lets commands such as ``--follow`` find a restarted name server within seconds instead of two minutes."""
-
-
-class AgentClient(Client):
-    """One agent: ``client.agent.GetAgentStatus(request)`` makes a call within the client's timeout."""
-
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None) -> None:
-        super().__init__(endpoint, timeout_seconds, security, settings=CONNECTION)
-        self.agent = BrokerAgentServiceStub(self.channel)
 
 
 class Fleet(tuple[ClientT, ...]):
@@ -185,9 +176,10 @@ class Session(typer.Context):
     """Pause in seconds after which the command runs again, or None if it runs once."""
     exit_code = 0
 
-    def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
+    def agents(self, named: Sequence[str]) -> Fleet[Client]:
         """Makes clients of agents; the caller closes them."""
-        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in parsed("AGENT", named))
+        found = parsed("AGENT", named)
+        return Fleet(Client(one, self.timeout_seconds, self.security, settings=CONNECTION) for one in found)
 
     def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
         """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.

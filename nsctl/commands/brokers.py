@@ -9,8 +9,11 @@ from typing import Annotated, Any
 
 import typer
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 
+from namesrv_common.client.namesrv_client import Client
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import listing_order
 from nsctl.commands.change import Cluster, DryRun, groups_named
@@ -18,7 +21,7 @@ from nsctl.contexts import address
 from nsctl.held import LIVES, GroupKey, all_intents, drains, group_of, tables
 from nsctl.output import PERMISSIONS, Row, duration, row
 from nsctl.rocketmq import Load
-from nsctl.session import FOUND, REFUSED, USAGE, Agent, AgentClient, Agents, Ended, Fleet, RocketmqTlsCa, Session
+from nsctl.session import FOUND, REFUSED, USAGE, Agent, Agents, Ended, Fleet, RocketmqTlsCa, Session
 
 # Agents: state, role and permission.
 
@@ -68,7 +71,7 @@ def role(
 ) -> None:
     """Makes an agent's broker a master or a slave, until its next start."""
     request = agent_pb.ChangeBrokerRoleRequest(broker_id=broker_id, state_version=state_version)
-    change = None if dry_run else (lambda client: client.agent.ChangeBrokerRole(request).accepted_count)
+    change = None if dry_run else (lambda agent: agent.ChangeBrokerRole(request).accepted_count)
     _change(session, agent, lambda found: found.broker_id, broker_id, change)
 
 
@@ -80,7 +83,7 @@ def permission(
 ) -> None:
     """Changes what an agent's broker allows, until its next start (mqadmin updateBrokerConfig brokerPermission)."""
     request = agent_pb.UpdateBrokerPermissionRequest(broker_permission=perm)
-    change = None if dry_run else (lambda client: client.agent.UpdateBrokerPermission(request).accepted_count)
+    change = None if dry_run else (lambda agent: agent.UpdateBrokerPermission(request).accepted_count)
     _change(session, agent, lambda found: PERMISSIONS[found.broker_permission & 7], PERMISSIONS[perm], change)
 
 
@@ -89,35 +92,39 @@ def _change(
     agent: str,
     was: Callable[[agent_pb.GetAgentStatusResponse], object],
     to: object,
-    change: Callable[[AgentClient], int] | None,
+    change: Callable[[BrokerAgentServiceStub], int] | None,
 ) -> None:
     """Shows what it is, makes the change unless it is a dry run, and how many name servers took it."""
-    rows = []
+
+    def changed(client: Client) -> Row:
+        stub = BrokerAgentServiceStub(client.channel)
+        found = stub.GetAgentStatus(agent_pb.GetAgentStatusRequest())
+        shown: dict[str, Any] = {
+            "agent": str(client.endpoint),
+            "broker": found.broker_name,
+            "was": was(found),
+            "to": to,
+            "result": "would be done",
+            "name_servers": len(found.targets),
+        }
+        if change is not None:
+            try:
+                shown |= {"result": "done", "accepted": change(stub)}
+            except CallError as error:
+                session.failed(error)
+                shown |= {"result": f"failed: {error.reason}", "accepted": None}
+        return shown
+
     with session.agents([agent]) as fleet:
-        for name, found in _statuses(session, fleet).items():
-            shown: dict[str, Any] = {
-                "agent": name,
-                "broker": found.broker_name,
-                "was": was(found),
-                "to": to,
-                "result": "would be done",
-                "name_servers": len(found.targets),
-            }
-            if change is not None:
-                answers, errors = fleet.each(change)
-                for accepted in answers.values():
-                    shown |= {"result": "done", "accepted": accepted}
-                for error in errors.values():
-                    session.failed(error)
-                    shown |= {"result": f"failed: {error.reason}", "accepted": None}
-            rows.append(shown)
+        rows = list(session.asked(fleet, changed).values())
     columns = ("agent", "broker", "was", "to", "result", "name_servers", *(() if change is None else ("accepted",)))
     session.show(rows, columns)
 
 
-def _statuses(session: Session, fleet: Fleet[AgentClient]) -> dict[str, agent_pb.GetAgentStatusResponse]:
+def _statuses(session: Session, fleet: Fleet[Client]) -> dict[str, agent_pb.GetAgentStatusResponse]:
     """The status of agents that answer. Standard error names the others."""
-    return session.asked(fleet, lambda client: client.agent.GetAgentStatus(agent_pb.GetAgentStatusRequest()))
+    request = agent_pb.GetAgentStatusRequest()
+    return session.asked(fleet, lambda client: BrokerAgentServiceStub(client.channel).GetAgentStatus(request))
 
 
 def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:
@@ -139,7 +146,6 @@ def _problem(target: agent_pb.NamesrvTargetStatus, found: agent_pb.GetAgentStatu
 
 PAUSE_SECONDS = 5.0
 """Pause between two questions with ``--wait``: a broker looks at all queues of all consumer groups for an answer."""
-MASTER_ID = 0
 
 Wait = Annotated[int | None, duration("--wait", "Longest time to wait until it is empty, such as 30m, 2h or 7d.")]
 
@@ -213,7 +219,7 @@ def _address(session: Session, named: GroupKey, given: str | None, *, yes: bool)
             live.broker_addr
             for held in session.each(lambda server: tables(server, LIVES)).values()
             for live in held.lives.values()
-            if live.broker_id == MASTER_ID and named.matches(group_of(live))
+            if live.broker_id == 0 and named.matches(group_of(live))
         }
     )
     if len(found) != 1:

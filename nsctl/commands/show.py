@@ -1,7 +1,4 @@
-"""Commands that show what there is: cluster, brokers, one broker, topics, route, watch, watchers, status; and why.
-
-Why: ``explain`` asks for the reasons of a route, and ``history`` reads the journals.
-"""
+"""Commands that show what there is, and why: the reasons of a route, and the journals."""
 
 from __future__ import annotations
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import grpc
 from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusResponse
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.support.hostile.server import hostile_server
+from tests.support.hostile.server import filled, hostile_server
 from tests.support.programs.agents import Agent, held_port, joined
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -52,6 +55,19 @@ def test_a_permission_that_no_broker_has_is_shown_by_its_three_bits() -> None:
     with hostile_server(lambda _method, _context: told) as agent:
         [preview] = rows("agent", "permission", agent, "4", "--dry-run")
     assert (preview["was"], preview["to"]) == ("RW-", "R--")
+
+
+def test_each_agent_of_an_argument_is_changed_once() -> None:
+    asked: list[str] = []
+
+    def answer(method: MethodDescriptor, context: grpc.ServicerContext) -> Message:
+        asked.append(method.name)
+        return filled(method, context)
+
+    with hostile_server(answer) as one, hostile_server(answer) as other:
+        changed = rows("agent", "permission", f"{one};{other}", "4")
+    assert [row["agent"] for row in changed] == [str(one), str(other)]
+    assert sorted(asked) == ["GetAgentStatus"] * 2 + ["UpdateBrokerPermission"] * 2
 
 
 def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
