@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from namesrv_common.process.command_line import version_option
-from nsctl.commands import backup, brokers, change, show
+from nsctl.commands import brokers, change, configuration, show
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
 from nsctl.console import console
@@ -33,7 +33,7 @@ def _program(
     program.obj = namesrv, context
 
 
-_COMMANDS: dict[str, tuple[type[Act], Callable[..., None]]] = {
+_COMMANDS: dict[str, tuple[type[Show], Callable[..., None]]] = {
     "status": (Show, show.status),
     "cluster": (Show, show.cluster),
     "brokers": (Show, show.brokers),
@@ -58,15 +58,15 @@ _COMMANDS: dict[str, tuple[type[Act], Callable[..., None]]] = {
     "agent events": (AgentShow, brokers.events),
     "agent role": (AgentAct, brokers.role),
     "agent permission": (AgentAct, brokers.permission),
-    "backup save": (Act, backup.save),
-    "backup restore": (Act, backup.bring_back),
-    "kv list": (Show, change.kv_list),
-    "kv get": (Show, change.kv_get),
-    "kv export": (Act, backup.kv_export),
-    "kv put": (Act, change.kv_put),
-    "kv delete": (Act, change.kv_delete),
-    "config show": (Show, change.config_show),
-    "config set": (Act, change.config_set),
+    "backup save": (Act, configuration.save),
+    "backup restore": (Act, configuration.bring_back),
+    "kv list": (Show, configuration.kv_list),
+    "kv get": (Show, configuration.kv_get),
+    "kv export": (Act, configuration.kv_export),
+    "kv put": (Act, configuration.kv_put),
+    "kv delete": (Act, configuration.kv_delete),
+    "config show": (Show, configuration.config_show),
+    "config set": (Act, configuration.config_set),
     "guard confirm-loss": (Act, change.confirm_loss),
 }
 _GROUPS = {

@@ -17,7 +17,7 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
-from nsctl.output import iso
+from nsctl.output import Row, iso
 
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
@@ -265,6 +265,12 @@ def intent_key(intent: admin.Intent) -> tuple[str, str, str, str]:
 def until(intent: admin.Intent, endless: str) -> str:
     """When an intent ends, in words; those given for one without an end."""
     return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
+
+
+def in_words(intent: Row) -> Row:
+    """A row of an intent for people."""
+    kind = INTENT_WORDS.get(admin.Intent.Kind.Value(f"KIND_{intent['kind']}"), intent["kind"])
+    return {**intent, "kind": kind, "ends_at": intent.get("ends_at", "no end"), "caller": caller_of(intent["caller"])}
 
 
 def shown_value(value: str) -> str:

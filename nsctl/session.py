@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -262,6 +262,10 @@ def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
     return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
 
 
+_declared = typer.Typer(add_completion=False)
+
+
+@_declared.command()
 def _prepare(
     session: Session,
     *,
@@ -274,6 +278,12 @@ def _prepare(
     tls_server_name: Annotated[
         str | None, _tls("--tls-server-name", "Name that certificates must have.", metavar=None)
     ] = None,
+    agent_token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
+    ] = None,
+    agent_server_name: Annotated[
+        str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
+    ] = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")] = "table",
     timeout: Annotated[
         float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")
@@ -282,16 +292,19 @@ def _prepare(
         float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")
     ] = None,
 ) -> None:
-    """Takes the values of the options of every command, which are declared here.
+    """Takes the values of the options that commands share, which are declared here.
 
-    Makes clients of name servers, which are closed with the session.
+    Makes clients of name servers, which are closed with the session. A command about agents has two options of its own
+    instead of those for name servers: of its environment, agents get no token.
     """
     # The options before the command, which set ``obj``. Those after it win.
     namesrv_before, context_before = session.find_root().obj or (None, None)
     session.timeout_seconds, session.form, session.watch = timeout, output, watch
-    asks_agents = isinstance(session.command, AgentAct)
-    if asks_agents and namesrv_before is not None:
-        raise ContextError("--namesrv is for name servers, and this command asks agents: name them as AGENT")
+    asks_agents = isinstance(session.command, AgentShow)
+    if asks_agents:
+        token_file, tls_server_name = agent_token_file, agent_server_name
+        if namesrv_before is not None:
+            raise ContextError("--namesrv is for name servers, and this command asks agents: name them as AGENT")
     namesrv, context = namesrv or namesrv_before, context or context_before
     flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
     files = client_files(flags, namesrv, context, os.environ)
@@ -304,44 +317,25 @@ def _prepare(
     session.servers = session.with_resource(name_servers_at(endpoints, timeout, session.security))
 
 
-def _of_agents(
-    *,
-    token_file: Annotated[
-        str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
-    ] = None,
-    tls_server_name: Annotated[
-        str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
-    ] = None,
-) -> None:
-    """Declares the options that a command about agents has instead: of its environment, they get no token."""
+OPTIONS = {str(one.name): one for one in typer.main.get_command(_declared).params}
+OF_NAME_SERVERS, OF_AGENTS = {"namesrv", "token_file", "tls_server_name"}, {"agent_token_file", "agent_server_name"}
 
 
-def _options_of(*declarations: Callable[..., None], without: Container[str | None] = ()) -> dict[str, Any]:
-    """The options of functions by name; those of a later one win."""
-    options: dict[str, Any] = {}
-    for declaration in declarations:
-        app = typer.Typer(add_completion=False)
-        app.command()(declaration)
-        options |= {str(one.name): one for one in typer.main.get_command(app).params if one.name not in without}
-    return options
-
-
-class Act(TyperCommand):
-    """A command about name servers. The options of every command follow its own."""
+class Show(TyperCommand):
+    """A command about name servers that changes nothing, so that it can be repeated. Shared options follow its own."""
 
     context_class = Session
-    shared: ClassVar[Mapping[str, Any]] = _options_of(_prepare, without={"watch"})
-    """``--watch`` is only for commands that change nothing."""
+    without: ClassVar[set[str]] = OF_AGENTS
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params += self.shared.values()
+        self.params += [option for name, option in OPTIONS.items() if name not in self.without]
 
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
         try:
-            _prepare(session, **{name: session.params.pop(name) for name in self.shared})
+            _prepare(session, **{name: session.params.pop(name) for name in OPTIONS.keys() - self.without})
             while True:
                 try:
                     super().invoke(session)
@@ -361,25 +355,25 @@ class Act(TyperCommand):
         raise typer.Exit(session.exit_code)
 
 
-class Show(Act):
-    """A command that changes nothing, so that it can be repeated."""
+class Act(Show):
+    """A command about name servers that may change something, or that repeats by itself."""
 
-    shared = _options_of(_prepare)
+    without = OF_AGENTS | {"watch"}
 
 
-class Serve(Act):
+class Serve(Show):
     """A command that shows nothing itself."""
 
-    shared = _options_of(_prepare, without={"watch", "output", "timeout"})
+    without = OF_AGENTS | {"watch", "output", "timeout"}
 
 
-class AgentAct(Act):
-    """A command about agents, which are among its own arguments."""
+class AgentShow(Show):
+    """A command about agents, which are among its own arguments, that changes nothing."""
 
-    shared = _options_of(_prepare, _of_agents, without={"namesrv", "watch"})
+    without = OF_NAME_SERVERS
 
 
-class AgentShow(AgentAct):
-    """A command about agents that changes nothing."""
+class AgentAct(AgentShow):
+    """A command about agents that changes something."""
 
-    shared = _options_of(_prepare, _of_agents, without={"namesrv"})
+    without = OF_NAME_SERVERS | {"watch"}

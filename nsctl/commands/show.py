@@ -21,8 +21,8 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import printable_json
 from namesrv_common.topic_names import GroupPattern, application_first, kind_of, listing_order
-from nsctl.commands.change import INTENT, PATTERN, groups_named, in_words
-from nsctl.held import GROUPS, LIVES, TOPICS, GroupKey, all_intents, group_of, point, tables
+from nsctl.commands.change import INTENT, PATTERN, groups_named
+from nsctl.held import GROUPS, LIVES, TOPICS, GroupKey, all_intents, group_of, in_words, point, tables
 from nsctl.output import PERMISSIONS, Row, duration, iso, queues_row, route_rows, row
 from nsctl.session import REFUSED, Session
 
@@ -283,7 +283,7 @@ def history(
     """Shows changes with their callers and reasons, from the journal of each name server."""
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
-    wanted = Wanted(topic, name, tuple(map(_plain, cause or ())), since, limit)
+    wanted = Wanted(topic, name, frozenset(map(_plain, cause or ())), since, limit)
     columns = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment")
 
     def show(rows: Sequence[Row]) -> None:
@@ -307,7 +307,7 @@ class Wanted(NamedTuple):
 
     topic: str | None = None
     broker: str | None = None
-    causes: tuple[str, ...] = ()
+    causes: frozenset[str] = frozenset()
     """As ``_plain`` writes them, or empty for all."""
     since: int | None = None
     """Age of the oldest one in seconds, or None for any."""
@@ -330,12 +330,11 @@ def _rows(server: NamesrvClient, wanted: Wanted, most: int, **bounds: Any) -> li
     request = admin_service_pb2.ListAuditEntriesRequest(
         topic=wanted.topic, broker_name=wanted.broker, page_size=size, **bounds
     )
-    causes = set(wanted.causes)
     found: Iterator[Row] = (
         one
         for entry in server.items(server.admin.ListAuditEntries, request, "entries")
         for one in [{"endpoint": str(server.endpoint), **row(entry)}]
-        if not causes or causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
+        if not wanted.causes or wanted.causes & {_plain(one["cause"]), _plain(one.get("removal_reason", ""))}
     )
     return list(islice(found, most))[::-1]
 

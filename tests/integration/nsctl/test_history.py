@@ -206,7 +206,7 @@ def test_filters_of_followed_entries_do_not_make_it_ask_for_old_ones_again() -> 
             server.change(broker="mine", cause="channel end")
         server.change(broker="mine")
 
-    wanted = Wanted(broker="mine", causes=("channelend",), since=60, limit=2)
+    wanted = Wanted(broker="mine", causes=frozenset({"channelend"}), since=60, limit=2)
     looks = follow(session_of(server), wanted, many, server.change)
     assert looks == [[], [("1-a", 3), ("1-a", 4), ("1-a", 5)], []], "new ones are not bounded by the limit"
     assert [(request.after_revision, request.HasField("from_millis")) for request in server.asked] == [
