@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import grpc
+import pytest
 from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusResponse
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
@@ -81,3 +84,20 @@ def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
         assert row["registered"]
         told = run("agent", "status", agent.endpoint, exit_code=UNREACHABLE).output
         assert f"{agent.endpoint}: the server ended the connection at once: if it speaks TLS, set tls_ca" in told
+
+
+def test_an_agent_gets_no_token_that_is_for_name_servers(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, token = place.authority.path, place.tokens["admin"]
+    contexts = tmp_path / "contexts.toml"
+    contexts.write_text(f'[contexts.live]\nnamesrv = "a:1"\ntls_ca = "{authority}"\ntoken_file = "{token}"\n')
+    flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
+    with NamesrvProcess() as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
+        eventually(lambda: agent.events("registered"))
+        monkeypatch.setenv("NSCTL_CONTEXTS", str(contexts))
+        monkeypatch.setenv("NSCTL_TOKEN_FILE", str(token))
+        status = ("agent", "status", agent.endpoint)
+        for security in (("--context", "live"), ("--tls-ca", authority)):
+            assert "NOT_AUTHENTICATED" in run(*status, *security, exit_code=REFUSED).output
+        run(*status, "--tls-ca", authority, "--token-file", token)
