@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -21,7 +21,7 @@ from nsctl.contexts import address
 from nsctl.held import LIVES, GroupKey, all_intents, drains, group_of, tables
 from nsctl.output import PERMISSIONS, Row, duration, row
 from nsctl.rocketmq import Load
-from nsctl.session import FOUND, REFUSED, USAGE, Agent, Agents, Ended, Fleet, RocketmqTlsCa, Session
+from nsctl.session import FOUND, REFUSED, USAGE, Agent, Agents, Ended, RocketmqTlsCa, Session
 
 # Agents: state, role and permission.
 
@@ -41,8 +41,7 @@ _STATUS = (
 
 def status(session: Session, agents: Agents) -> None:
     """How agents stand with each of their name servers; exit code 1 if one is not registered somewhere."""
-    with session.agents(agents) as fleet:
-        rows = [one for agent, found in _statuses(session, fleet).items() for one in _status_rows(agent, found)]
+    rows = [one for agent, found in _statuses(session, agents).items() for one in _status_rows(agent, found)]
     if not all(one["registered"] for one in rows):
         session.found(FOUND)
     session.show(rows, _STATUS)
@@ -50,13 +49,12 @@ def status(session: Session, agents: Agents) -> None:
 
 def events(session: Session, agents: Agents) -> None:
     """What name servers said to agents lately, apart from answers: channels, takeovers, lost registrations."""
-    with session.agents(agents) as fleet:
-        rows = [
-            {"agent": agent, "name_server": target.endpoint, **row(event)}
-            for agent, found in _statuses(session, fleet).items()
-            for target in found.targets
-            for event in target.events
-        ]
+    rows = [
+        {"agent": agent, "name_server": target.endpoint, **row(event)}
+        for agent, found in _statuses(session, agents).items()
+        for target in found.targets
+        for event in target.events
+    ]
     session.show(sorted(rows, key=lambda one: str(one["at"])), ("agent", "at", "name_server", "event=kind", "detail"))
 
 
@@ -121,10 +119,11 @@ def _change(
     session.show(rows, columns)
 
 
-def _statuses(session: Session, fleet: Fleet[Client]) -> dict[str, agent_pb.GetAgentStatusResponse]:
+def _statuses(session: Session, agents: Sequence[str]) -> dict[str, agent_pb.GetAgentStatusResponse]:
     """The status of agents that answer. Standard error names the others."""
     request = agent_pb.GetAgentStatusRequest()
-    return session.asked(fleet, lambda client: BrokerAgentServiceStub(client.channel).GetAgentStatus(request))
+    with session.agents(agents) as fleet:
+        return session.asked(fleet, lambda client: BrokerAgentServiceStub(client.channel).GetAgentStatus(request))
 
 
 def _status_rows(agent: str, found: agent_pb.GetAgentStatusResponse) -> list[Row]:

@@ -202,7 +202,6 @@ OTHER = "127.0.0.1:2"
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "said"),
     [
-        (("--namesrv", NOBODY, "route", "T"), UNREACHABLE, f"nsctl: {NOBODY}: cannot be reached: UNAVAILABLE"),
         (("-n", NOBODY, "kv", "list"), UNREACHABLE, f"nsctl: {NOBODY}: cannot be reached: UNAVAILABLE"),
         (("--namesrv", NOBODY, "route", "T", "--namesrv", OTHER), UNREACHABLE, f"nsctl: {OTHER}: "),
         (("--context", "none", "status"), USAGE, "contexts.toml"),

@@ -40,7 +40,6 @@ def found(*views: Observation, differing: tuple[str, ...] = ()) -> list[tuple[st
 @pytest.mark.parametrize(
     ("views", "word", "command"),
     [
-        ([seen(live())], "live", ""),
         ([seen(live(heard_at=NOW - 61))], "silent", "nsctl drain --cluster=east broker-a"),
         ([seen(live(unconfirmed=True))], "unconfirmed", "nsctl brokers --unconfirmed"),
         (
