@@ -1,4 +1,4 @@
-"""The pages: which address has which view, and their server. Only GET and HEAD are answered, and no body is read."""
+"""The pages and what they observe: which address has which view, and the server. Only GET and HEAD are answered."""
 
 from __future__ import annotations
 
