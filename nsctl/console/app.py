@@ -1,4 +1,4 @@
-"""The pages and what they observe: which address has which view, and the server. Only GET and HEAD are answered."""
+"""Observers of name servers, the pages, and their server. Only GET and HEAD are answered, and no body is read."""
 
 from __future__ import annotations
 
