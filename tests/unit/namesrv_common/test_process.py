@@ -151,7 +151,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    "program", ["import not_installed_here.part", "def main():\n    import not_installed_here\n"], ids=["early", "late"]
+    "program",
+    ["import not_installed_here.part", "def app(prog_name):\n    import not_installed_here\n"],
+    ids=["early", "late"],
 )
 def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     folder: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, program: str
@@ -171,7 +173,7 @@ def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
     ("program", "defect"),
     [
         ("import namesrv_common.no_such_module", r"namesrv_common\.no_such_module"),
-        ("def main():\n    open('/gone/file')\n", "/gone/file"),
+        ("def app(prog_name):\n    open('/gone/file')\n", "/gone/file"),
     ],
     ids=["part", "file"],
 )
