@@ -436,8 +436,8 @@ def test_what_was_written_is_read_back() -> None:
 
 
 WRONG = {"revision": 1.5, "snapshot": -1, "read_at": "now", "epoch": None, "namesrv": ["ns"], "state": "elsewhere"}
-DAMAGED = [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
-OTHER = [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
+DAMAGED: list[Any] = [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
+OTHER: list[Any] = [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
 
 
 @pytest.mark.parametrize(
