@@ -24,7 +24,7 @@ from tests.support.agents import STATE, MakeSettings, put_topic, topic
 from tests.support.secured.certificates import Authority
 
 NOW_MILLIS = 1_700_000_000_000
-ON_NO_DISK = TopicsFile(Path("topics.json"), write=lambda _file, _content: None)
+ON_NO_DISK = TopicsFile(Path("/nowhere/topics.json"), write=lambda _file, _content: None)
 
 
 def current(version: DataVersion, file: TopicsFile = ON_NO_DISK) -> tuple[CurrentBroker, TopicConfigManager]:
@@ -82,7 +82,7 @@ def test_a_role_on_a_slow_disk_holds_up_no_registration() -> None:
         saving.set()
         assert saved.wait(20)
 
-    broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("topics.json"), write=save))
+    broker, _ = current(DataVersion(1, 1, 3), file=TopicsFile(Path("/nowhere/topics.json"), write=save))
     before = broker.registration()
     with ThreadPoolExecutor(2) as pool:
         change = pool.submit(broker.change_role, 1)

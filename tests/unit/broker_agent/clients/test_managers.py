@@ -35,7 +35,7 @@ def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: p
     assert told(peer) == []
 
 
-def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) -> None:
+def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all(agent: Agent) -> None:
     channel = agent.open()
     agent.beat(channel, "client", ["p1", "p2"], [consumer("c1"), consumer("c2")])
     assert agent.leave(channel, producer_group="p1")

@@ -84,6 +84,8 @@ def test_a_file_is_written_byte_for_byte_as_upstream_does() -> None:
     assert encode_topics(decode_topics(UPSTREAM.encode())).decode() == UPSTREAM
     text = encode_topics(TopicConfigTable(DataVersion(1_000, 1), ())).decode()
     assert text == '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":1000\n\t},\n\t"topicConfigTable":{}\n}'
+    named = decode_topics(text.replace("{", '{"größe":1,', 1).encode())
+    assert '\t"größe":1'.encode() in encode_topics(named)
 
 
 TEXT = st.text() | st.just("\ud800")
