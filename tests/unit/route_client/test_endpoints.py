@@ -130,6 +130,12 @@ def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
         choice.choose_anew()
         chosen.add(choice.current)
     assert chosen == {A, B, C} - {first}
+    for endpoint in choice.in_order():
+        choice.failed(endpoint, retry_after_seconds=60.0)
+    current = choice.current
+    for _ in range(20):
+        choice.choose_anew()
+        assert choice.current == current, "nobody wants to be asked"
 
 
 def test_a_name_is_replaced_by_its_addresses_of_ipv4_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
