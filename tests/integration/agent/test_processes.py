@@ -131,7 +131,7 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
 
 # An agent is upgraded, and every answer to a client has its healthy broker.
 
-KEEP = ("--on-stop", "keep")
+KEEP = ("--on-stop", "handover")
 ADDR = "127.0.0.1:10911"
 
 
