@@ -82,23 +82,15 @@ class RoundsOnDemand:
         """Of an agent whose rounds these are."""
         self._wait_of_others = timing.wait
         self._rounds = threading.Semaphore(0)
-        self._asked_for = self._begun = self._over = 0
 
     def due(self, rounds: int = 1) -> None:
-        self._asked_for += rounds
         self._rounds.release(rounds)
-
-    def wait_until_over(self) -> None:
-        """A round that has begun has a registration of its time, however late it sends it."""
-        eventually(lambda: self._over == self._asked_for)
 
     def _wait(self, woken: threading.Event, seconds: float) -> bool:
         if threading.current_thread().name != "broker-agent-periodic":
             return self._wait_of_others(woken, seconds)
-        self._over = self._begun
         while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
             pass
-        self._begun += 1
         return woken.is_set()
 
 
