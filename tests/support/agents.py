@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
@@ -95,7 +95,7 @@ class RoundsOnDemand:
 
 
 class Agent:
-    """A controller, and the parts of it that a test drives."""
+    """A controller, and the parts of it that a test drives. It runs for the time of a block."""
 
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
@@ -103,19 +103,18 @@ class Agent:
         self.topics = topic_configs_of(settings, Timing())
         self.controller = BrokerController(settings, self.topics, self.list, self.probe, self.rounds.timing)
 
-    def wait_until_idle(self) -> None:
-        """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
-        eventually(lambda: not any(target.in_flight for target in self.status().targets))
-
     def status(self) -> GetAgentStatusResponse:
         return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
 
-    def start(self) -> None:
+    def __enter__(self) -> Self:
         self.controller.start()
         self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
         self.calls = BrokerAgentServiceStub(self._connection)
+        # A periodic round leaves out name servers that are busy, also if they find nothing to do.
+        eventually(lambda: not any(target.in_flight for target in self.status().targets))
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.controller.stop()
         self._connection.close()
 
@@ -124,7 +123,7 @@ class Agent:
 
 StartNameServer = Callable[..., FakeNameServer]
 MakeSettings = Callable[..., AgentSettings]
-StartAgent = Callable[..., Any]
+StartAgent = Callable[..., Agent]
 
 
 @pytest.fixture(autouse=True)
@@ -172,16 +171,9 @@ def settings() -> MakeSettings:
 def agent(settings: MakeSettings, tmp_path: Path) -> StartAgent:
     """Starts agents that own their topics; arguments replace settings."""
 
-    @contextmanager
-    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
+    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Agent:
         own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
         (tmp_path / "own").mkdir(exist_ok=True)
-        started = Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
-        started.start()
-        try:
-            started.wait_until_idle()
-            yield started
-        finally:
-            started.stop()
+        return Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
 
     return start

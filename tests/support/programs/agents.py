@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
@@ -102,14 +102,6 @@ class AgentClient:
         """How one name server is doing; the default instance if the agent knows of none there."""
         targets = {target.endpoint: target for target in self.status().targets}
         return targets.get(str(endpoint), agent_pb.NamesrvTargetStatus())
-
-
-@contextmanager
-def name_servers(count: int, *arguments: str) -> Iterator[list[tuple[NamesrvProcess, Client]]]:
-    """Name servers and a connection to each."""
-    with ExitStack() as resources:
-        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN, *arguments)) for _ in range(count)]
-        yield [(server, resources.enter_context(server.connect())) for server in servers]
 
 
 def joined(*endpoints: Endpoint | NamesrvProcess | ScriptedNamesrv) -> str:
