@@ -95,9 +95,12 @@ CLOSING = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClos
 OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other"))
 
 
-@pytest.mark.parametrize("last", [CLOSING, OPENED], ids=["closing", "opened twice"])
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [(CLOSING, "closed by the name server: REASON_IDLE"), (OPENED, "the name server opened it twice")],
+)
 def test_events_are_taken_until_the_channel_ends_and_another_opens(
-    server: FakeNameServer, fan_out: FanOut, last: pb.OpenChannelResponse
+    server: FakeNameServer, fan_out: FanOut, last: pb.OpenChannelResponse, why: str
 ) -> None:
     fan_out.register(force=True)
     lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
@@ -114,7 +117,7 @@ def test_events_are_taken_until_the_channel_ends_and_another_opens(
     kinds = [Event.Kind.Name(event.kind).removeprefix("KIND_") for event in events]
     taken = ["CHANNEL_OPENED", "ORDER_TOPIC_CONFIG_CHANGED", "MIN_BROKER_ID_CHANGED"]
     assert kinds == [*taken, "CHANNEL_ENDED", "CHANNEL_OPENED"]
-    assert events[2].detail == f"{'b' * 255}: 0 at {'a' * 260}"
+    assert (events[2].detail, events[3].detail) == (f"{'b' * 255}: 0 at {'a' * 260}", why)
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 
