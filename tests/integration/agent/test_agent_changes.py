@@ -162,25 +162,22 @@ def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeName
     assert [request.broker.broker_id for request in server.unregistrations] == [2]
 
 
-@pytest.mark.parametrize(
-    ("call", "request_", "field"),
-    [
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=-1), "state_version"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
-    ],
-)
-def test_a_bad_change_names_its_field_and_changes_nothing(
-    server: FakeNameServer, agent: StartAgent, call: str, request_: Any, field: str
-) -> None:
+def test_a_bad_change_names_its_field_and_changes_nothing(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
-        with pytest.raises(grpc.RpcError) as refused:
-            getattr(running.calls, call)(request_, timeout=TIMEOUT)
+        role, permission = running.calls.ChangeBrokerRole, running.calls.UpdateBrokerPermission
+        bad: list[tuple[Any, Any, str]] = [
+            (role, agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
+            (role, agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
+            (role, agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=-1), "state_version"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
+        ]
+        for call_, request, field in bad:
+            with pytest.raises(grpc.RpcError) as refused:
+                call_(request, timeout=TIMEOUT)
+            assert [violation.field for violation in RichError.of(refused.value).violations] == [field], request
         status = running.status()
-    assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
 

@@ -125,8 +125,9 @@ def test_a_channel_that_is_silent_or_gone_is_replaced_at_once(
     server: FakeNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(channel, "OPENED_SECONDS", 0.5)
-    server.silent_channels = 1
+    server.silent_channels, begun = 1, time.monotonic()
     with FanOut(server) as fan_out:
+        assert time.monotonic() - begun < TIMEOUT / 4
         assert fan_out.targets[0].state.report().channel_open
         server.forget_channels()
         assert len(fan_out.register(force=True)) == 1
@@ -144,13 +145,17 @@ def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, m
     assert not target.state.report().channel_open
 
 
-def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second(server: FakeNameServer, fan_out: FanOut) -> None:
-    begun = time.monotonic()
-    for _ in range(500):
-        server.send(pb.OpenChannelResponse())
-    server.end_channels()
-    fan_out.wait_until_wanted(2)
-    assert time.monotonic() - begun >= 0.5
+def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second(
+    server: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.2)  # a channel that is open stays so for longer
+    with FanOut(server) as fan_out:
+        begun = time.monotonic()
+        for _ in range(500):
+            server.send(pb.OpenChannelResponse())
+        server.end_channels()
+        fan_out.wait_until_wanted(2)
+        assert time.monotonic() - begun >= 0.5
 
 
 @pytest.mark.parametrize(("connect_seconds", "seconds_left"), [(0.5, 60.0), (60.0, 0.5)])
