@@ -231,7 +231,7 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
 
 
 @pytest.mark.parametrize(("counter", "suspended"), [(1, False), (2, True)], ids=["done", "suspended"])
-def test_a_registration_after_one_in_flight_is_left_out_if_done_or_suspended(
+def test_a_registration_behind_another_is_left_out_if_done_or_suspended(
     server: FakeNameServer, fan_out: FanOut, counter: int, *, suspended: bool
 ) -> None:
     server.hang()

@@ -33,6 +33,7 @@ from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, repeating
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
+from tests.support.secured.fleet import outcome
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 # The agent as a process of its own: start, signals, exit codes.
@@ -244,20 +245,10 @@ def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(listener: s
         topics.write_text(topics.read_text().replace("TopicTest", "TopicOfNow"))
         eventually(lambda: client.route("TopicOfNow"))
         assert sum(bool(peer.recv(1)) for peer in peers) == PLACES, "the others are closed"
-        if listener == "ordinary":
-            assert agent_answers(agent)
-        held.close()
-        eventually(lambda: agent_answers(agent))
-
-
-def agent_answers(agent: Agent) -> bool:
-    with agent.connect() as client:
-        try:
-            return client.status().broker_name == "broker-a"
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                raise
-            return False  # the connection was closed: there is no place for it
+        with agent.connect() as operator:
+            assert outcome(operator.status) == ("OK" if listener == "ordinary" else "UNAVAILABLE")
+            held.close()
+            eventually(lambda: outcome(operator.status) == "OK")
 
 
 # Metrics of an agent, and its answers over HTTP to whether it is alive and ready.

@@ -184,7 +184,7 @@ def test_streams_end_when_their_caller_loses_token_or_right(place: Place, lost: 
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
 
 
-def test_a_channel_ends_with_the_right_to_register_and_not_with_a_broken_file(place: Place) -> None:
+def test_a_channel_ends_with_the_right_to_register_not_with_a_broken_file(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as broker,
