@@ -135,16 +135,6 @@ def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, a
     assert server.queries == []
 
 
-def test_a_change_follows_the_call_in_flight(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running:
-        server.hang()
-        running.rounds.due()
-        server.wait_until(lambda: len(server.queries) == 1)
-        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        server.answer_again()
-        server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
-
-
 def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeNameServer, agent: StartAgent) -> None:
     server.master_addr, other = "10.0.0.9:10911", "10.0.0.8:10911"
     with agent(server, broker_id=1) as running:

@@ -31,7 +31,7 @@ from tests.support import metrics_page
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import NEVER_SCAN, Agent, StandInBroker, held_port, joined, repeating
+from tests.support.programs.agents import NEVER_SCAN, Agent, held_port, joined, repeating
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 from tests.support.secured.fleet import outcome
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
@@ -87,6 +87,11 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
 ELSEWHERE = "10.0.0.1:10911"
 
 
+def standing_in(endpoint: Endpoint) -> socket.socket:
+    """Listens where a broker would: the system takes connections, and nobody reads them."""
+    return socket.create_server(endpoint, backlog=4_096)
+
+
 def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
     with (
         held_port() as place,
@@ -98,14 +103,14 @@ def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
         assert agent.events("broker_not_there_yet")
         assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
         assert server.events("broker_registered") == []
-        with StandInBroker(place.port) as broker:
+        with standing_in(place) as broker:
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
-            broker.kill()
+            broker.close()
             eventually(client.route, lambda route: route is None)
             assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
-        with StandInBroker(place.port):
+        with standing_in(place):
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
         # Each change is said once, although the broker was looked at every second.
         eventually(
