@@ -74,16 +74,26 @@ def topic_agent(servicer: object, callers: Callers = ANYONE) -> Iterator[Endpoin
         server.stop()
 
 
-class RoundsOnDemand:
-    """Lets the test say when a periodic round is due; the rounds follow at once."""
+class Agent:
+    """A controller, and the parts of it that a test drives. It runs for the time of a block.
 
-    def __init__(self, timing: Timing) -> None:
-        self.timing = replace(timing, wait=self._wait)
-        """Of an agent whose rounds these are."""
-        self._wait_of_others = timing.wait
-        self._rounds = threading.Semaphore(0)
+    The test says when a periodic round is due; the rounds follow at once.
+    """
 
-    def due(self, rounds: int = 1) -> None:
+    def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
+        timing = timing or Timing()
+        self._rounds, self._wait_of_others = threading.Semaphore(0), timing.wait
+        self.probe = BrokerProbe(None, Timing())
+        self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
+        self.topics = topic_configs_of(settings, Timing())
+        self.controller = BrokerController(
+            settings, self.topics, self.list, self.probe, replace(timing, wait=self._wait)
+        )
+
+    def status(self) -> GetAgentStatusResponse:
+        return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
+
+    def rounds_are_due(self, rounds: int) -> None:
         self._rounds.release(rounds)
 
     def _wait(self, woken: threading.Event, seconds: float) -> bool:
@@ -92,19 +102,6 @@ class RoundsOnDemand:
         while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
             pass
         return woken.is_set()
-
-
-class Agent:
-    """A controller, and the parts of it that a test drives. It runs for the time of a block."""
-
-    def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
-        self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
-        self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
-        self.topics = topic_configs_of(settings, Timing())
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, self.rounds.timing)
-
-    def status(self) -> GetAgentStatusResponse:
-        return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
 
     def __enter__(self) -> Self:
         self.controller.start()

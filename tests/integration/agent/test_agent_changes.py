@@ -50,7 +50,7 @@ def health_of(listener: Endpoint, service: str = "") -> int:
 
 def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server, force_register=True) as running:
-        running.rounds.due(2)
+        running.rounds_are_due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
     assert server.queries == []
 
@@ -141,7 +141,7 @@ def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeName
         assert running.status().master_addr == server.master_addr
         server.master_addr, server.version_held, server.members = None, None, {1: other, 2: other}
         server.hang()
-        running.rounds.due()
+        running.rounds_are_due(1)
         server.wait_until(lambda: len(server.registrations) == 2)
         change = running.calls.ChangeBrokerRole.future(agent_pb.ChangeBrokerRoleRequest(broker_id=2), timeout=TIMEOUT)
         eventually(lambda: running.status().broker_id == 2)
@@ -181,12 +181,11 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, 
         server.end_channels()
         server.wait_until(lambda: server.channels_opened == 2)
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        for call, request in (
-            (running.calls.UpdateBrokerPermission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)),
-            (running.calls.ChangeBrokerRole, agent_pb.ChangeBrokerRoleRequest(broker_id=0)),
-        ):
-            answer = call(request, timeout=TIMEOUT)
-            assert (answer.accepted_count, answer.target_count) == (0, 1)
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
+        changed = running.calls.UpdateBrokerPermission(permission, timeout=TIMEOUT)
+        assert (changed.accepted_count, changed.target_count) == (0, 1)
+        replaced = running.calls.ChangeBrokerRole(agent_pb.ChangeBrokerRoleRequest(broker_id=0), timeout=TIMEOUT)
+        assert (replaced.accepted_count, replaced.target_count) == (0, 1)
         assert (len(server.registrations), server.queries) == (1, [])
         running.probe.is_up = True
         running.probe.on_up()
@@ -257,10 +256,10 @@ def clients_of(agent: Agent) -> Iterator[ClientServiceStub]:
 class Channel:
     """A client channel that a test holds."""
 
-    def __init__(self, stub: ClientServiceStub, client_id: str) -> None:
+    def __init__(self, stub: Any, client_id: str) -> None:
         self.stub = stub
         self.client_id = client_id
-        self.events: Any = stub.OpenClientChannel(client_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
+        self.events = stub.OpenClientChannel(client_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
         self.id = str(next(self.events).opened.channel_id)
 
     def beat(self) -> list[str]:
