@@ -278,25 +278,32 @@ def members(stub: ClientServiceStub) -> list[str]:
     return list(stub.ListConsumerIds(request, timeout=TIMEOUT).client_ids)
 
 
-def test_members_are_told_when_one_joins_or_leaves(server: FakeNameServer, agent: StartAgent) -> None:
+def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, clients_of(running) as stub:
-        first = Channel(stub, "first")
+        first, second = Channel(stub, "b"), Channel(stub, "a")
         assert first.beat() == [GROUP]
         assert first.told() == GROUP
         assert first.beat() == []
-        second = Channel(stub, "second")
         second.beat()
         assert first.told() == GROUP
-        assert members(stub) == ["first", "second"]
-        leave = client_pb.UnregisterClientRequest(client_id="second", channel_id=second.id, consumer_group=GROUP)
+        assert members(stub) == ["a", "b"]
+        answer = stub.ListConsumerConnections(client_pb.ListConsumerConnectionsRequest(consumer_group=GROUP))
+        leave = client_pb.UnregisterClientRequest(client_id="a", channel_id=second.id, consumer_group=GROUP)
         assert stub.UnregisterClient(leave, timeout=TIMEOUT).removed
         assert first.told() == GROUP
-        assert members(stub) == ["first"]
+        assert members(stub) == ["b"]
         second.beat()
         assert first.told() == GROUP
         second.events.cancel()
         assert first.told() == GROUP
-        assert members(stub) == ["first"]
+        assert members(stub) == ["b"]
+    assert [connection.client_id for connection in answer.connections] == ["a", "b"]
+    assert [subscription.topic for subscription in answer.subscriptions] == ["TopicTest"]
+    assert answer.consume_type == client_pb.CONSUME_TYPE_PASSIVELY
+    connection = answer.connections[0]
+    assert connection.client_addr.startswith("127.0.0.1:")
+    assert connection.has_channel
+    assert 0 <= time.time() - connection.last_heartbeat_at_millis / 1000 < 60
 
 
 def test_a_client_that_answers_no_ping_is_cut(
@@ -315,36 +322,20 @@ def test_a_silent_client_leaves_by_a_scan_of_the_listener(
     monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
     monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
     with agent(server) as running, clients_of(running) as stub:
-        channel = Channel(stub, "silent")
-        channel.beat()
-        assert list(channel.events)[-1].closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
+        (closing,) = Channel(stub, "silent").events
+        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
 
 
-def test_every_channel_is_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
+def test_a_producer_is_listed_and_a_channel_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, clients_of(running) as stub:
-        channel = Channel(stub, "client")
-        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
-        running.controller.stop()
-        assert next(channel.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
-        assert list(channel.events) == []
-
-
-def test_the_connections_of_a_group_come_with_what_the_group_reads(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running, clients_of(running) as stub:
-        held = [Channel(stub, f"client-{number}") for number in range(5)]
-        for channel in reversed(held):
-            channel.beat()
         producer = client_pb.ProducerData(group_name="p")
         stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
         (plain,) = stub.ListProducerConnections(
             client_pb.ListProducerConnectionsRequest(producer_group="p")
         ).connections
-        answer = stub.ListConsumerConnections(client_pb.ListConsumerConnectionsRequest(consumer_group=GROUP))
-    assert (plain.client_id, plain.has_channel) == ("plain", False)
-    assert [connection.client_id for connection in answer.connections] == [channel.client_id for channel in held]
-    assert [subscription.topic for subscription in answer.subscriptions] == ["TopicTest"]
-    assert answer.consume_type == client_pb.CONSUME_TYPE_PASSIVELY
-    connection = answer.connections[0]
-    assert connection.client_addr.startswith("127.0.0.1:")
-    assert connection.has_channel
-    assert 0 <= time.time() - connection.last_heartbeat_at_millis / 1000 < 60
+        assert (plain.client_id, plain.has_channel) == ("plain", False)
+        channel = Channel(stub, "client")
+        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
+        running.controller.stop()
+        assert next(channel.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
+        assert list(channel.events) == []
