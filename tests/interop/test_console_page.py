@@ -14,6 +14,7 @@ import pytest
 from namesrv_api.v1.admin_service_pb2 import WipeWritePermOfBrokerRequest
 
 from tests.interop.programs import INSTALL_SECONDS, build_node
+from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import NEVER_SCAN
 from tests.support.programs.console_process import ConsoleProcess, chromium
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -36,7 +37,7 @@ VIEWS = (
     "journal",
     "nowhere",
 )
-WAIT_MILLIS = 30_000
+WAIT_MILLIS = 1_500 * TIMEOUT
 WIDER = "document.documentElement.scrollWidth - innerWidth"
 VIOLATIONS = "axe.run(document).then(({violations}) => violations.map(({id, nodes}) => [id, nodes[0].html]))"
 
@@ -68,9 +69,9 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess
         for number in range(GROUPS):
             broker = identity(f"10.0.0.{number}:10911", 1 if number == 1 else 0, f"broker-{number:02}", "big")
             topics = ["orders"] if number == 0 else [f"a-rather-long-name-of-a-topic-{number}"]
-            client.registration.RegisterBroker(registration(topics, broker, channel_id=channel.id), timeout=20)
+            client.registration.RegisterBroker(registration(topics, broker, channel_id=channel.id), timeout=TIMEOUT)
         drain = WipeWritePermOfBrokerRequest(force=True, broker_name="broker-00", comment="new disks")
-        client.admin.WipeWritePermOfBroker(drain, timeout=20)
+        client.admin.WipeWritePermOfBroker(drain, timeout=TIMEOUT)
         eventually(lambda: process.read("/"), lambda page: "NAME_SERVERS_DISAGREE" in page and "TOPICS_DRAINED" in page)
         yield process
         channel.close()
