@@ -56,7 +56,7 @@ def error_of(call: Callable[[], object]) -> RichError:
 
 
 def as_it_is(_chunk: pb.ListTopicsResponse) -> None:
-    """Mends nothing."""
+    """Changes nothing."""
 
 
 class Agent(TopicConfigServicer):
@@ -166,7 +166,7 @@ def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, mo
 
 @contextmanager
 def unread_lists(path: Path, count: int) -> Iterator[tuple[list[Any], TopicConfigServiceStub]]:
-    """Lists of more topics than gRPC buffers, of which the first messages have been read, and another connection."""
+    """Lists of more topics than gRPC buffers, each read up to its first message, and a stub on another connection."""
     topics = tuple(TopicConfig(f"topic-{number}", 1, 1, 6, attributes={"a": "x" * 100_000}) for number in range(100))
     options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]  # else gRPC buffers much more
     with (
