@@ -432,3 +432,12 @@ def test_a_bad_answer_keeps_the_list_and_is_logged_once(
     assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
     assert problem in logs[0]["error"]
     assert logs[0]["kept"] == ["10.0.9.9:9876"]
+
+
+def test_a_server_that_is_not_there_changes_nothing(address_server: AddressServer) -> None:
+    address_server.shutdown()
+    address_server.server_close()
+    with capture_logs() as logs:
+        address_server.time.run(A_PERIOD)
+    assert address_server.told == []
+    assert "refused" in logs[0]["error"]
