@@ -40,10 +40,6 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    app(prog_name=_PROGRAM)
-
-
 @app.callback()
 def _program(*, version: Annotated[bool, version_option(_PROGRAM)] = False) -> None:
     """The agent of a broker: keeps it registered with every name server."""

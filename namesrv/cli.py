@@ -97,7 +97,3 @@ def healthcheck(
 
 
 add_command(app, "serve", NamesrvSettings, serve)
-
-
-def main() -> None:
-    app(prog_name=PROGRAM)

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from namesrv_common.process.command_line import version_option
-from nsctl.commands import agents, backup, change, history, show
+from nsctl.commands import brokers, change, configuration, show
 from nsctl.commands.compare import compare_rocketmq, diff
 from nsctl.commands.doctor import doctor
-from nsctl.commands.drained import drained
 from nsctl.console import console
 from nsctl.session import PROGRAM, Act, AgentAct, AgentShow, Context, Namesrv, Serve, Show
 
@@ -21,11 +20,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-def main() -> None:
-    """Runs the command line."""
-    app(prog_name=PROGRAM)
 
 
 @app.callback()
@@ -39,7 +33,7 @@ def _program(
     program.obj = namesrv, context
 
 
-_COMMANDS: dict[str, tuple[type[Act], Callable[..., None]]] = {
+_COMMANDS: dict[str, tuple[type[Show], Callable[..., None]]] = {
     "status": (Show, show.status),
     "cluster": (Show, show.cluster),
     "brokers": (Show, show.brokers),
@@ -47,32 +41,32 @@ _COMMANDS: dict[str, tuple[type[Act], Callable[..., None]]] = {
     "topics": (Show, show.topics),
     "route": (Show, show.route),
     "watchers": (Show, show.watchers),
-    "explain": (Show, history.explain),
-    "history": (Show, history.history),
+    "explain": (Show, show.explain),
+    "history": (Show, show.history),
     "diff": (Show, diff),
     "doctor": (Show, doctor),
     "compare-rocketmq": (Show, compare_rocketmq),
     "intents": (Show, change.intents),
     "drain": (Act, change.drain),
-    "drained": (Act, drained),  # continues by itself, with --wait
+    "drained": (Act, brokers.drained),  # continues by itself, with --wait
     "restore": (Act, change.restore),
     "delete-topic": (Act, change.delete_topic),
     "release-topic": (Act, change.release_topic),
     "watch": (Act, show.watch),  # repeats by itself
     "console": (Serve, console),
-    "agent status": (AgentShow, agents.status),
-    "agent events": (AgentShow, agents.events),
-    "agent role": (AgentAct, agents.role),
-    "agent permission": (AgentAct, agents.permission),
-    "backup save": (Act, backup.save),
-    "backup restore": (Act, backup.bring_back),
-    "kv list": (Show, change.kv_list),
-    "kv get": (Show, change.kv_get),
-    "kv export": (Act, backup.kv_export),
-    "kv put": (Act, change.kv_put),
-    "kv delete": (Act, change.kv_delete),
-    "config show": (Show, change.config_show),
-    "config set": (Act, change.config_set),
+    "agent status": (AgentShow, brokers.status),
+    "agent events": (AgentShow, brokers.events),
+    "agent role": (AgentAct, brokers.role),
+    "agent permission": (AgentAct, brokers.permission),
+    "backup save": (Act, configuration.save),
+    "backup restore": (Act, configuration.bring_back),
+    "kv list": (Show, configuration.kv_list),
+    "kv get": (Show, configuration.kv_get),
+    "kv export": (Act, configuration.kv_export),
+    "kv put": (Act, configuration.kv_put),
+    "kv delete": (Act, configuration.kv_delete),
+    "config show": (Show, configuration.config_show),
+    "config set": (Act, configuration.config_set),
     "guard confirm-loss": (Act, change.confirm_loss),
 }
 _GROUPS = {

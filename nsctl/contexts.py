@@ -38,9 +38,8 @@ def contexts_file(environment: Mapping[str, str]) -> Path:
     """Where the contexts file is. A user without a home, such as one of cron, has none: ``~`` stays as it is."""
     if path := environment.get(CONTEXTS_VARIABLE):
         return Path(path)
-    base = environment.get("XDG_CONFIG_HOME")
-    home = environment.get("HOME")
-    return (Path(base) if base else (Path(home) if home else expanded("~")) / ".config") / "nsctl" / "contexts.toml"
+    base = environment.get("XDG_CONFIG_HOME") or expanded(environment.get("HOME") or "~") / ".config"
+    return Path(base, "nsctl", "contexts.toml")
 
 
 def expanded(path: str) -> Path:

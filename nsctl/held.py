@@ -17,7 +17,7 @@ from namesrv_internal.v1 import diagnostics_service_pb2
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.grpc_errors import CallError
-from nsctl.output import PERMISSIONS, iso
+from nsctl.output import Row, iso
 
 SHOWN_VALUE = 60
 """Longest value that is shown as it is. Of a longer one the beginning and a digest are shown."""
@@ -66,16 +66,6 @@ class Reported(NamedTuple):
     def __str__(self) -> str:
         """In words."""
         return f"version {self.version}, content {self.digest.hex()[:8]}"
-
-
-FIELDS = {
-    "broker": BrokerKey._fields,
-    "intent": ("intent", "cluster", "broker", "topic"),
-    "kv": ("namespace", "key"),
-    "setting": ("setting",),
-    "topic": ("cluster", "broker", "topic"),
-}
-"""What is compared between name servers, by kind: the names of the parts of its keys, which are tuples."""
 
 
 class Clock(NamedTuple):
@@ -263,7 +253,7 @@ def point(status: pb.GetNamesrvStatusResponse) -> tuple[str, int]:
     return status.header.epoch, status.header.revision
 
 
-# What is not the same everywhere.
+# Intents and values in words: name servers are compared by them.
 
 
 def intent_key(intent: admin.Intent) -> tuple[str, str, str, str]:
@@ -277,66 +267,18 @@ def until(intent: admin.Intent, endless: str) -> str:
     return f"until {iso(intent.ends_at_millis)}" if intent.HasField("ends_at_millis") else endless
 
 
+def in_words(intent: Row) -> Row:
+    """A row of an intent for people."""
+    kind = INTENT_WORDS.get(admin.Intent.Kind.Value(f"KIND_{intent['kind']}"), intent["kind"])
+    return {**intent, "kind": kind, "ends_at": intent.get("ends_at", "no end"), "caller": caller_of(intent["caller"])}
+
+
 def shown_value(value: str) -> str:
     """A value of the KV configuration in short. Texts are equal if the values are."""
     if len(value) <= SHOWN_VALUE:
         return value
     digest = hashlib.sha256(value.encode()).hexdigest()[:16]
     return f"{value[: SHOWN_VALUE // 2]}... ({len(value):,} characters, SHA-256 {digest})"
-
-
-def queues(
-    topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False
-) -> dict[tuple[str, str, str], str]:
-    """The rows of a route: permission, read queues and write queues of each group.
-
-    Args:
-        as_reported: Whether permissions are those that brokers report, and not those that readers get.
-    """
-    found: dict[tuple[str, str, str], str] = {}
-    for one in told:
-        perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
-        said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
-        found[one.cluster_name, one.broker_name, topic] = said
-    return found
-
-
-def rows_of(held: Tables) -> dict[tuple[str, str, str], str]:
-    """The rows of all routes."""
-    return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
-
-
-class Difference(NamedTuple):
-    """Something that is not the same everywhere."""
-
-    subject: Any
-    """A key of what was compared."""
-    said: tuple[str | None, ...]
-    """What each name server says, in the order in which they were given; None of one that is not compared."""
-
-
-ABSENT = "not there"
-
-
-def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]:
-    """What is not the same everywhere, sorted.
-
-    Args:
-        held: What each name server holds; None of one that is not compared.
-    """
-    members = [set(one.items()) for one in held if one is not None]
-    differing = members[0].union(*members) - members[0].intersection(*members) if members else set()
-    return [
-        Difference(subject, tuple(None if one is None else str(one.get(subject, ABSENT)) for one in held))
-        for subject in sorted({subject for subject, _ in differing})
-    ]
-
-
-def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
-    """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
-    kinds = {"broker": "digests", "intent": "ends", "kv": "kv", "setting": "settings"}
-    told = {kind: differences([getattr(one, name, None) for one in found]) for kind, name in kinds.items()}
-    return {kind: differing for kind, differing in told.items() if differing}
 
 
 # Whether anybody can write a topic, with the drains of operators and without them.

@@ -6,8 +6,7 @@ import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from google.protobuf.message import Message
@@ -22,19 +21,14 @@ from namesrv_common.topic_names import shown_labels
 PERMISSIONS = {0: "---", 1: "--I", 2: "-W-", 3: "-WI", 4: "R--", 5: "R-I", 6: "RW-", 7: "RWI"}
 """As RocketMQ writes them (PermName.perm2String, with I for inherit)."""
 
+Format = Literal["table", "json"]
+"""How rows are shown."""
 Row = Mapping[str, Any]
 
 _TIME = re.compile(r"(.*(?:at|since|timestamp))_millis")
 """Fields that are milliseconds since the Unix epoch, not durations."""
 _WHOLE = re.compile(r"[0-9]{4}-[0-9T:.-]+Z|[0-9,.]*|-|yes|no")
 """Cells that are not broken over lines: times and numbers."""
-
-
-class Format(StrEnum):
-    """How rows are shown."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 def table(rows: Iterable[Row], columns: Sequence[str], title: str = "") -> Table:

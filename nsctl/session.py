@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -14,10 +14,8 @@ from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 import grpc
 import typer
-from broker_agent_api.v1.broker_agent_service_pb2_grpc import BrokerAgentServiceStub
 from google.protobuf.message import Message
 from rich.highlighter import JSONHighlighter
-from rich.text import Text
 from typer.core import TyperCommand
 
 from namesrv_common.client.channels import ClientSecurity, ConnectionSettings
@@ -58,14 +56,6 @@ ClientT = TypeVar("ClientT", bound=Client)
 
 CONNECTION = ConnectionSettings(longest_backoff_seconds=5.0)
 """Lets commands such as ``--follow`` find a restarted name server within seconds instead of two minutes."""
-
-
-class AgentClient(Client):
-    """One agent: ``client.agent.GetAgentStatus(request)`` makes a call within the client's timeout."""
-
-    def __init__(self, endpoint: Endpoint, timeout_seconds: float, security: ClientSecurity | None) -> None:
-        super().__init__(endpoint, timeout_seconds, security, settings=CONNECTION)
-        self.agent = BrokerAgentServiceStub(self.channel)
 
 
 class Fleet(tuple[ClientT, ...]):
@@ -181,14 +171,15 @@ class Session(typer.Context):
     servers: Fleet[NamesrvClient] = Fleet(())
     security: ClientSecurity | None = None
     timeout_seconds = DEFAULT_TIMEOUT_SECONDS
-    form = Format.TABLE
+    form: Format = "table"
     watch: float | None = None
     """Pause in seconds after which the command runs again, or None if it runs once."""
     exit_code = 0
 
-    def agents(self, named: Sequence[str]) -> Fleet[AgentClient]:
+    def agents(self, named: Sequence[str]) -> Fleet[Client]:
         """Makes clients of agents; the caller closes them."""
-        return Fleet(AgentClient(one, self.timeout_seconds, self.security) for one in parsed("AGENT", named))
+        found = parsed("AGENT", named)
+        return Fleet(Client(one, self.timeout_seconds, self.security, settings=CONNECTION) for one in found)
 
     def rocketmq(self, endpoint: Endpoint, authorities: Path | None) -> RocketmqClient:
         """Connects to a program of RocketMQ, which is shown the same certificate as the name servers. Raises CallError.
@@ -214,16 +205,15 @@ class Session(typer.Context):
         out = TableConsole()
         if not out.is_terminal:
             out = TableConsole(width=WIDTH_WITHOUT_TERMINAL)
-        if self.form is Format.JSON:
-            text = Text(printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False)))
-            JSONHighlighter().highlight(text)
-            out.print(text, soft_wrap=True)
+        if self.form == "json":
+            text = printable_json(json.dumps(list(rows), indent=2, ensure_ascii=False))
+            out.print(JSONHighlighter()(text), soft_wrap=True)
         else:
             out.print(table(rows, columns, title))
 
     def show_parts(self, parts: Sequence[tuple[str, Sequence[Row], Sequence[str]]]) -> None:
         """Shows rows of several kinds, each with its columns: a table of each kind that has some, or one list."""
-        if self.form is not Format.TABLE:
+        if self.form != "table":
             self.show([{"part": part, **row} for part, rows, _ in parts for row in rows], ())
             return
         for part, rows, columns in parts:
@@ -272,6 +262,10 @@ def _tls(name: str, meaning: str, metavar: str | None = "FILE") -> Any:
     return typer.Option(name, envvar=f"NSCTL_{name[2:].replace('-', '_').upper()}", metavar=metavar, help=meaning)
 
 
+_declared = typer.Typer(add_completion=False)
+
+
+@_declared.command()
 def _prepare(
     session: Session,
     *,
@@ -284,9 +278,13 @@ def _prepare(
     tls_server_name: Annotated[
         str | None, _tls("--tls-server-name", "Name that certificates must have.", metavar=None)
     ] = None,
-    output: Annotated[
-        Format, typer.Option("--output", "-o", help="table for people, json for programs.")
-    ] = Format.TABLE,
+    agent_token_file: Annotated[
+        str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
+    ] = None,
+    agent_server_name: Annotated[
+        str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
+    ] = None,
+    output: Annotated[Format, typer.Option("--output", "-o", help="table for people, json for programs.")] = "table",
     timeout: Annotated[
         float, typer.Option(min=0.1, max=600.0, metavar="SECONDS", help="Time for one call.")
     ] = DEFAULT_TIMEOUT_SECONDS,
@@ -294,16 +292,19 @@ def _prepare(
         float | None, typer.Option("--watch", min=0.5, metavar="SECONDS", help="Period of repetition.")
     ] = None,
 ) -> None:
-    """Takes the values of the options of every command, which are declared here.
+    """Takes the values of the options that commands share, which are declared here.
 
-    Makes clients of name servers, which are closed with the session.
+    Makes clients of name servers, which are closed with the session. A command about agents has two options of its own
+    instead of those for name servers: of its environment, agents get no token.
     """
     # The options before the command, which set ``obj``. Those after it win.
     namesrv_before, context_before = session.find_root().obj or (None, None)
     session.timeout_seconds, session.form, session.watch = timeout, output, watch
-    asks_agents = isinstance(session.command, AgentAct)
-    if asks_agents and namesrv_before is not None:
-        raise ContextError("--namesrv is for name servers, and this command asks agents: name them as AGENT")
+    asks_agents = isinstance(session.command, AgentShow)
+    if asks_agents:
+        token_file, tls_server_name = agent_token_file, agent_server_name
+        if namesrv_before is not None:
+            raise ContextError("--namesrv is for name servers, and this command asks agents: name them as AGENT")
     namesrv, context = namesrv or namesrv_before, context or context_before
     flags = dict(zip(TLS_KEYS, (tls_ca, tls_cert, tls_key, token_file, tls_server_name), strict=True))
     files = client_files(flags, namesrv, context, os.environ)
@@ -316,44 +317,25 @@ def _prepare(
     session.servers = session.with_resource(name_servers_at(endpoints, timeout, session.security))
 
 
-def _of_agents(
-    *,
-    token_file: Annotated[
-        str | None, typer.Option("--token-file", metavar="FILE", help="Bearer token to send to the agent.")
-    ] = None,
-    tls_server_name: Annotated[
-        str | None, typer.Option("--tls-server-name", help="Name that the agent's certificate must have.")
-    ] = None,
-) -> None:
-    """Declares the options that a command about agents has instead: of its environment, they get no token."""
+OPTIONS = {str(one.name): one for one in typer.main.get_command(_declared).params}
+OF_NAME_SERVERS, OF_AGENTS = {"namesrv", "token_file", "tls_server_name"}, {"agent_token_file", "agent_server_name"}
 
 
-def _options_of(*declarations: Callable[..., None], without: Container[str | None] = ()) -> dict[str, Any]:
-    """The options of functions by name; those of a later one win."""
-    options: dict[str, Any] = {}
-    for declaration in declarations:
-        app = typer.Typer(add_completion=False)
-        app.command()(declaration)
-        options |= {str(one.name): one for one in typer.main.get_command(app).params if one.name not in without}
-    return options
-
-
-class Act(TyperCommand):
-    """A command about name servers. The options of every command follow its own."""
+class Show(TyperCommand):
+    """A command about name servers that changes nothing, so that it can be repeated. Shared options follow its own."""
 
     context_class = Session
-    shared: ClassVar[Mapping[str, Any]] = _options_of(_prepare, without={"watch"})
-    """``--watch`` is only for commands that change nothing."""
+    without: ClassVar[set[str]] = OF_AGENTS
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.params += self.shared.values()
+        self.params += [option for name, option in OPTIONS.items() if name not in self.without]
 
     def invoke(self, ctx: Any) -> None:
         """Prepares the session and runs the command, again and again with ``--watch``."""
         session: Session = ctx
         try:
-            _prepare(session, **{name: session.params.pop(name) for name in self.shared})
+            _prepare(session, **{name: session.params.pop(name) for name in OPTIONS.keys() - self.without})
             while True:
                 try:
                     super().invoke(session)
@@ -373,25 +355,25 @@ class Act(TyperCommand):
         raise typer.Exit(session.exit_code)
 
 
-class Show(Act):
-    """A command that changes nothing, so that it can be repeated."""
+class Act(Show):
+    """A command about name servers that may change something, or that repeats by itself."""
 
-    shared = _options_of(_prepare)
+    without = OF_AGENTS | {"watch"}
 
 
-class Serve(Act):
+class Serve(Show):
     """A command that shows nothing itself."""
 
-    shared = _options_of(_prepare, without={"watch", "output", "timeout"})
+    without = OF_AGENTS | {"watch", "output", "timeout"}
 
 
-class AgentAct(Act):
-    """A command about agents, which are among its own arguments."""
+class AgentShow(Show):
+    """A command about agents, which are among its own arguments, that changes nothing."""
 
-    shared = _options_of(_prepare, _of_agents, without={"namesrv", "watch"})
+    without = OF_NAME_SERVERS
 
 
-class AgentShow(AgentAct):
-    """A command about agents that changes nothing."""
+class AgentAct(AgentShow):
+    """A command about agents that changes something."""
 
-    shared = _options_of(_prepare, _of_agents, without={"namesrv"})
+    without = OF_NAME_SERVERS | {"watch"}

@@ -106,10 +106,6 @@ app = typer.Typer(
 )
 
 
-def main() -> None:
-    app(prog_name="route-pipeline")
-
-
 @app.callback()
 def _program(*, version: Annotated[bool, version_option("route-pipeline")] = False) -> None:
     pass

@@ -23,7 +23,7 @@ EXIT_NOT_INSTALLED = EXIT_NO_OUTPUT = 2
 
 
 def run_program(program: str, module: str, extra: str) -> None:
-    """Imports a program and runs it.
+    """Imports a program, which is the module's ``app``, and runs it.
 
     The wheel brings what a client library needs; each program has an extra for the rest. This module
     therefore imports nothing that has to be installed.
@@ -38,7 +38,7 @@ def run_program(program: str, module: str, extra: str) -> None:
                 stream.reconfigure(errors="backslashreplace")
     try:
         try:
-            importlib.import_module(module).main()
+            importlib.import_module(module).app(prog_name=program)
         finally:
             sys.stdout.flush()
     except ModuleNotFoundError as error:

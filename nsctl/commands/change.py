@@ -14,20 +14,8 @@ from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import REPLY_SUFFIX, GroupPattern, application_first, is_application
 from nsctl.findings import first_few
-from nsctl.held import (
-    GROUPS,
-    INTENT_WORDS,
-    TOPICS,
-    GroupKey,
-    all_intents,
-    caller_of,
-    drains,
-    group_of,
-    kv_configs,
-    lacks_writable_queue,
-    tables,
-)
-from nsctl.output import For, Format, Row, millis_from_now, row
+from nsctl.held import GROUPS, TOPICS, GroupKey, all_intents, drains, group_of, in_words, lacks_writable_queue, tables
+from nsctl.output import For, Row, millis_from_now, row
 from nsctl.session import REFUSED, Ended, Session
 
 # Broker groups as people name them: one by its name, or several by a pattern.
@@ -101,10 +89,6 @@ def _effect(server: NamesrvClient, groups: Sequence[GroupKey]) -> tuple[list[Row
 Why = Annotated[str, typer.Option("--why", help="Reason for the journal. If omitted, the earlier reason is kept.")]
 Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
-Namespace = Annotated[str, typer.Argument(help="Namespace.")]
-Key = Annotated[str, typer.Argument(help="Key.")]
-IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
-IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
 
 TOPICS_IN_USE, TOPIC_NOT_FOUND = "TOPICS_IN_USE", "TOPIC_NOT_FOUND"
@@ -123,7 +107,6 @@ INTENT = (
 )
 SHOWN_TOPICS = 10
 """Topics of a group that a table names."""
-SETTING = ("setting=key", "value")
 
 
 def drain(
@@ -163,7 +146,7 @@ def drain(
         )
         for group in groups
     ]
-    _on_all(session, requests, "topics=wipe_topic_count")
+    on_all(session, requests, "topics=wipe_topic_count")
 
 
 def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
@@ -180,7 +163,7 @@ def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why
         )
         for group in groups
     ]
-    _on_all(session, requests, "topics=add_topic_count")
+    on_all(session, requests, "topics=add_topic_count")
 
 
 def delete_topic(
@@ -204,7 +187,7 @@ def delete_topic(
         ends_at_millis=millis_from_now(duration),
         force=force,
     )
-    _on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
+    on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
 
 
 def release_topic(
@@ -215,7 +198,7 @@ def release_topic(
 ) -> None:
     """Lifts the hold of a topic that was deleted with --hold."""
     request = pb.ReleaseTopicHoldRequest(topic=topic, cluster_name=cluster, validate_only=dry_run)
-    _on_all(session, [request], "groups=restored_queue_data_count")
+    on_all(session, [request], "groups=restored_queue_data_count")
 
 
 def confirm_loss(
@@ -227,91 +210,13 @@ def confirm_loss(
 ) -> None:
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
     request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
-    _on_all(session, [request], "brokers=removed_broker_count")
+    on_all(session, [request], "brokers=removed_broker_count")
 
 
 def intents(session: Session) -> None:
     """Lists the drains and holds in force, at each name server."""
     rows = session.rows(all_intents)
-    session.show(rows if session.form is Format.JSON else list(map(in_words, rows)), ("endpoint", *INTENT))
-
-
-def in_words(intent: Row) -> Row:
-    """A row of an intent for people."""
-    kind = INTENT_WORDS.get(pb.Intent.Kind.Value(f"KIND_{intent['kind']}"), intent["kind"])
-    return {**intent, "kind": kind, "ends_at": intent.get("ends_at", "no end"), "caller": caller_of(intent["caller"])}
-
-
-def kv_get(session: Session, namespace: Namespace, key: Key) -> None:
-    """Shows a value of the KV configuration, at each name server."""
-    request = pb.GetKvConfigRequest(namespace=namespace, key=key)
-    answers = session.each(lambda server: server.admin.GetKvConfig(request).value)
-    rows = [{"endpoint": endpoint, "value": value} for endpoint, value in answers.items()]
-    session.show(rows, ("endpoint", "value"))
-
-
-def kv_put(
-    session: Session,
-    namespace: Namespace,
-    key: Key,
-    value: Annotated[str, typer.Argument(help="Value.")],
-    *,
-    if_value: IfValue = None,
-    if_absent: IfAbsent = False,
-    dry_run: DryRun = False,
-) -> None:
-    """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
-    if if_absent and if_value is not None:
-        raise typer.BadParameter("--if-value and --if-absent exclude each other")
-    expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
-    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], "previous_value")
-
-
-def kv_delete(
-    session: Session, namespace: Namespace, key: Key, *, if_value: IfValue = None, dry_run: DryRun = False
-) -> None:
-    """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
-    expected = None if if_value is None else pb.KvExpectation(value=if_value)
-    request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
-    _on_all(session, [request], "removed")
-
-
-def kv_list(
-    session: Session,
-    namespace: Annotated[
-        str, typer.Argument(metavar="[NAMESPACE]", help="Namespace. By default lists namespaces.")
-    ] = "",
-) -> None:
-    """Lists the KV configuration of each name server."""
-    columns = ("namespace", "key", "value") if namespace else ("namespace",)
-    rows = session.rows(lambda server: kv_configs(server, namespace))
-    session.show(rows, ("endpoint", *columns))
-
-
-def config_show(
-    session: Session,
-    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings whose name contains this.")] = "",
-) -> None:
-    """Shows the settings in force at each name server (mqadmin getNamesrvConfig)."""
-    settings = session.rows(lambda server: server.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest()).entries)
-    rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
-    session.show(rows, ("endpoint", *SETTING, "updatable"))
-
-
-def config_set(
-    session: Session,
-    values: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE", help="As `nsctl config show` names them.")],
-    dry_run: DryRun = False,
-) -> None:
-    """Changes settings (mqadmin updateNamesrvConfig)."""
-    pairs = [value.partition("=") for value in values]
-    for key, equals, _ in pairs:
-        if not equals:
-            raise typer.BadParameter(f"{key!r} is not SETTING=VALUE")
-    request = pb.UpdateNamesrvConfigRequest(values={key: value for key, _, value in pairs}, validate_only=dry_run)
-    rows = session.rows(lambda server: server.admin.UpdateNamesrvConfig(request).entries)
-    session.show(rows, ("endpoint", *SETTING))
+    session.show(rows if session.form == "json" else list(map(in_words, rows)), ("endpoint", *INTENT))
 
 
 def note_in_use(session: Session, results: Sequence[str]) -> None:
@@ -366,7 +271,7 @@ def call_of(request: Any) -> str:
     return str(request.DESCRIPTOR.name.removesuffix("Request"))
 
 
-def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
+def on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
     """Makes changes at all name servers, each about one group or one thing, and shows the result at each."""
     rows: list[dict[str, Any]] = []
     notes: list[str] = []
@@ -396,7 +301,7 @@ def _on_all(session: Session, requests: Sequence[Any], *counts: str) -> None:
 def _show_effects(session: Session, effects: Mapping[str, tuple[list[Row], list[str]]], result: str) -> None:
     """Shows the groups that a pattern matches, with their topics at each name server."""
     rows = [{"endpoint": at, **one, "result": result} for at, (found, _) in effects.items() for one in found]
-    if session.form is Format.TABLE:
+    if session.form == "table":
         rows = [{**one, "topics": _some(one["topics"], one["cluster"], one["broker"])} for one in rows]
     session.show(rows, ("endpoint", "cluster", "broker", "result", "topic_count", "topics"))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from namesrv_api.v1 import route_data_pb2
@@ -13,31 +13,81 @@ from namesrv_api.v1.admin_service_pb2 import Intent
 from namesrv_common.grpc_errors import CallError
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
-from nsctl.commands.history import last_change
+from nsctl.commands.show import Wanted, newest_rows
 from nsctl.contexts import address
 from nsctl.findings import first_few
-from nsctl.held import (
-    ABSENT,
-    FIELDS,
-    LIVES,
-    TOPICS,
-    Difference,
-    GroupKey,
-    Held,
-    Tables,
-    differences,
-    disagreements,
-    group_of,
-    intent_key,
-    queues,
-    read,
-    rows_of,
-    shown_value,
-    tables,
-)
-from nsctl.output import Format, Row, iso
+from nsctl.held import LIVES, TOPICS, BrokerKey, GroupKey, Held, Tables, group_of, intent_key, read, shown_value, tables
+from nsctl.output import PERMISSIONS, Row, iso
 from nsctl.rocketmq import RocketmqClient
 from nsctl.session import FOUND, REFUSED, RocketmqTlsCa, Session
+
+# What is not the same everywhere.
+
+FIELDS = {
+    "broker": BrokerKey._fields,
+    "intent": ("intent", "cluster", "broker", "topic"),
+    "kv": ("namespace", "key"),
+    "setting": ("setting",),
+    "topic": ("cluster", "broker", "topic"),
+}
+"""What is compared between name servers, by kind: the names of the parts of its keys, which are tuples."""
+
+
+def queues(
+    topic: str, told: Iterable[route_data_pb2.QueueData], *, as_reported: bool = False
+) -> dict[tuple[str, str, str], str]:
+    """The rows of a route: permission, read queues and write queues of each group.
+
+    Args:
+        as_reported: Whether permissions are those that brokers report, and not those that readers get.
+    """
+    found: dict[tuple[str, str, str], str] = {}
+    for one in told:
+        perm = one.reported_perm if as_reported and one.HasField("reported_perm") else one.perm
+        said = f"{PERMISSIONS[perm & 7]} {one.read_queue_nums}/{one.write_queue_nums}"
+        found[one.cluster_name, one.broker_name, topic] = said
+    return found
+
+
+def rows_of(held: Tables) -> dict[tuple[str, str, str], str]:
+    """The rows of all routes."""
+    return {key: said for topic, told in held.routes.items() for key, said in queues(topic, told.queue_datas).items()}
+
+
+class Difference(NamedTuple):
+    """Something that is not the same everywhere."""
+
+    subject: Any
+    """A key of what was compared."""
+    said: tuple[str | None, ...]
+    """What each name server says, in the order in which they were given; None of one that is not compared."""
+
+
+ABSENT = "not there"
+
+
+def differences(held: Sequence[Mapping[Any, object] | None]) -> list[Difference]:
+    """What is not the same everywhere, sorted.
+
+    Args:
+        held: What each name server holds; None of one that is not compared.
+    """
+    members = [set(one.items()) for one in held if one is not None]
+    differing = members[0].union(*members) - members[0].intersection(*members) if members else set()
+    return [
+        Difference(subject, tuple(None if one is None else str(one.get(subject, ABSENT)) for one in held))
+        for subject in sorted({subject for subject, _ in differing})
+    ]
+
+
+def disagreements(found: Sequence[Held | None]) -> dict[str, list[Difference]]:
+    """What the name servers of a fleet do not hold alike, by kind. None stands for one that is not compared."""
+    kinds = {"broker": "digests", "intent": "ends", "kv": "kv", "setting": "settings"}
+    told = {kind: differences([getattr(one, name, None) for one in found]) for kind, name in kinds.items()}
+    return {kind: differing for kind, differing in told.items() if differing}
+
+
+# The command that compares name servers with each other.
 
 MOST_DIFFERENCES = 200
 """Things of each kind that are shown to differ: enough to see what is wrong."""
@@ -62,10 +112,16 @@ def diff(session: Session) -> None:
     for kind, differing in found.items():
         shown, columns = _rows(kind, differing, helds)
         if kind == "broker":
-            shown = [{**row, "since": iso(last_change(session, str(row["broker"])))} for row in shown]
+            shown = [{**row, "since": _last_change(session, str(row["broker"]))} for row in shown]
             columns = (*FIELDS[kind], "since", *helds)
         parts.append((kind, shown, columns))
     _show(session, parts, f"between {counted(len(helds), 'name server')}")
+
+
+def _last_change(session: Session, broker: str) -> str:
+    """When the last change of a group was applied anywhere; empty if unknown."""
+    answers, _ = session.servers.each(lambda server: newest_rows(server, Wanted(broker=broker, limit=1)))
+    return max((one["applied_at"] for rows in answers.values() for one in rows), default="")
 
 
 def _applications_first(found: Iterable[Difference]) -> list[Difference]:
@@ -91,7 +147,7 @@ def _show(session: Session, parts: Sequence[Part], between: str) -> None:
     planned = counts.pop(PLANNED, 0)
     most = max(counts.values(), default=0)
     titles = {"kv": "keys of the KV configuration that differ", PLANNED: "differences that are planned"}
-    if session.form is Format.TABLE:
+    if session.form == "table":
         parts = [(titles.get(kind, f"{kind}s that differ"), rows, columns) for kind, rows, columns in parts]
     session.show_parts(parts)
     some = f" (of each kind {most:,} at most)" if most == MOST_DIFFERENCES else ""

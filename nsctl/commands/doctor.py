@@ -20,6 +20,7 @@ from namesrv_common.client.channels import ClientFiles
 from namesrv_common.endpoints import Endpoint, unreachable_addresses
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import is_application
+from nsctl.commands.compare import disagreements
 from nsctl.findings import Code, Finding, Severity, first_few, merged
 from nsctl.held import (
     BrokerKey,
@@ -27,7 +28,6 @@ from nsctl.held import (
     GroupKey,
     Held,
     caller_of,
-    disagreements,
     drains,
     group_of,
     intent_key,
@@ -35,7 +35,7 @@ from nsctl.held import (
     read,
     until,
 )
-from nsctl.output import Format, iso, row
+from nsctl.output import iso, row
 from nsctl.session import FOUND, WARNED, Session, check_silence
 
 # What one name server says of itself: its status, its process, its clock, the intents of operators in force.
@@ -363,12 +363,12 @@ def doctor(session: Session) -> None:
             found += [(str(at), one) for one in check_certificate(at, session.security.files, seconds)]
     findings = merged([*found, *(("", one) for one in together(helds, disagreements(helds)))])
     rows = [finding.row() for finding in findings]
-    if session.form is Format.TABLE:
+    if session.form == "table":
         everywhere = [str(server.endpoint) for server in session.servers]
         for shown in rows:
             if len(everywhere) > 1 and shown["name_servers"] in ([], everywhere):
                 shown["name_servers"] = "all"
-    if rows or session.form is not Format.TABLE:
+    if rows or session.form != "table":
         session.show(rows, ("severity", "code", "name_servers", "what", "do"))
     if not rows:
         brokers = {key for held in helds for key in held.tables.lives}

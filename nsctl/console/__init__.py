@@ -1,7 +1,7 @@
 """The console: a web page that shows what the name servers hold, and where they differ. It changes nothing.
 
 Starlette and Jinja behind uvicorn, which need the extra ``console``: they are imported only for this command. Begin
-reading in ``app`` and ``observer``.
+reading in ``app``.
 """
 
 from __future__ import annotations

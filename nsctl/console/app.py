@@ -1,13 +1,14 @@
-"""The pages: which address has which view, and their server. Only GET and HEAD are answered, and no body is read."""
+"""Observers of name servers, the pages, and their server. Only GET and HEAD are answered, and no body is read."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from asyncio import create_task
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from datetime import UTC, datetime
+from dataclasses import replace
+from math import inf
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,6 +16,7 @@ import structlog
 import uvicorn
 from jinja2 import Environment, PackageLoader
 from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import RouteExplanation as Why
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,21 +30,61 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
+from namesrv_common.grpc_errors import CallError
 from namesrv_common.process.logs import configure_logs
 from namesrv_common.process.program import stop_event
 from namesrv_common.process.systemd import bound_socket, reload_on_hangup
+from nsctl.commands.doctor import examined
 from nsctl.console import rows
-from nsctl.console.observer import CALL_SECONDS, Observation, Observer
-from nsctl.held import GroupKey
-from nsctl.output import row
-from nsctl.session import AnswerT, Fleet, Session, name_servers_at
+from nsctl.console.rows import Observation
+from nsctl.held import GroupKey, lacks_writable_queue, point, read
+from nsctl.output import iso, row
+from nsctl.session import AnswerT, Fleet, Session, check_silence, name_servers_at
+
+# Observers, one for each name server: they ask it again and again, so that no page waits for an answer.
+
+POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
+"""Pause between two questions how a name server is, and time for an answer; then it is unreachable."""
+READ_SECONDS, RENEW_SECONDS, READING_SHARE = 2.0, 5.0, 20
+"""Pause between two readings of the tables after a change, and without one; and at least so many times a reading."""
+LATEST = 100
+"""Entries of the journal that are read."""
+
+
+class Observer:
+    """One name server, polled by one task: heartbeats and the guard change no revision that could be watched."""
+
+    def __init__(self, server: NamesrvClient) -> None:
+        self.server, self.seen = server, Observation(server.endpoint)
+        self.thread = ThreadPoolExecutor(1)  # of its own: one that hangs delays no other
+        self._read_at, self._reading_seconds = -inf, 0.0
+
+    def observed(self) -> Observation:
+        """Asks the name server, and returns how it is now. Blocks."""
+        try:
+            status = self.server.route.GetNamesrvStatus(pb.GetNamesrvStatusRequest())
+            seen = replace(self.seen, status=status, answered_at_millis=time.time_ns() // 1_000_000, silence=None)
+            began = time.monotonic()
+            is_known = seen.held is not None and point(seen.held.status) == point(status)
+            pause = max(RENEW_SECONDS if is_known else READ_SECONDS, READING_SHARE * self._reading_seconds)
+            if began < self._read_at + pause:
+                return seen
+            held = read(self.server, seen.held, most_entries=LATEST)
+        except CallError as error:
+            return replace(self.seen, silence=self.seen.silence or check_silence(error, CALL_SECONDS))
+        routes = held.tables.routes.items()
+        unwritable = frozenset(topic for topic, route in routes if lacks_writable_queue(route))
+        seen = replace(seen, status=held.status, held=held, unwritable=unwritable, findings=tuple(examined(held)))
+        self._read_at, self._reading_seconds = began, time.monotonic() - began
+        return seen
+
+
+# The pages.
 
 PAGE, OVERVIEW_ROWS, OVERVIEW_ENTRIES, MOST_DIFFERENCES, OF_ONE = 50, 40, 5, 200, 10
 """Rows of a page, and of parts of pages."""
 MAX_TEXT = 255
 """Longest name or search text: the longest topic name."""
-COMPARE_SECONDS = 1.0
-"""Pause between two comparisons."""
 VIEWS = {"/": "Overview", "/brokers": "Brokers", "/topics": "Topics", "/servers": "Servers", "/journal": "Journal"}
 TITLES = {400: "Bad address", 404: "No such page", 405: "The console is read-only"}
 
@@ -54,7 +96,7 @@ class Pages:
         self._observers = observers
         self._differences = rows.Differences()
         self._templates = Environment(loader=PackageLoader("nsctl.console"), autoescape=True)
-        self._templates.globals |= {"day": _day, "ago": _ago, "link": _link, "views": VIEWS, "state_of": rows.state_of}
+        self._templates.globals |= {"iso": iso, "ago": _ago, "link": _link, "views": VIEWS, "state_of": rows.state_of}
 
     @property
     def seen(self) -> list[Observation]:
@@ -72,11 +114,12 @@ class Pages:
             exception_handlers={HTTPException: self.error},
         )
 
-    async def compare(self) -> None:
-        """Notes again and again what differs between the name servers. Runs until cancelled."""
+    async def observe(self, observer: Observer) -> None:
+        """Asks a name server again and again, and notes what differs between all. Runs until cancelled."""
         while True:
+            observer.seen = await asyncio.get_running_loop().run_in_executor(observer.thread, observer.observed)
             self._differences.note(self.seen, time.time())
-            await asyncio.sleep(COMPARE_SECONDS)
+            await asyncio.sleep(POLL_SECONDS)
 
     def overview(self, request: Request) -> Response:
         seen, now = self.seen, time.time()
@@ -221,13 +264,6 @@ def _link(path: str, query: rows.Row | None = None, **changed: object) -> str:
     return f"{path}?{urlencode(told)}" if told else path
 
 
-def _day(millis: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
-    try:
-        return datetime.fromtimestamp(millis / 1000, UTC).strftime(form)
-    except (OverflowError, ValueError, OSError):
-        return "never"  # a name server may say any number
-
-
 def _ago(millis: float) -> str:
     """How long ago a time was."""
     seconds = max(0, int(time.time() - millis / 1000))
@@ -247,7 +283,6 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
 }
-LIMITS: Any = {"limit_concurrency": 200, "h11_max_incomplete_event_size": 16_384, "timeout_graceful_shutdown": 3}
 HEAD_SECONDS = 10.0
 """Time for the head of a request, from the beginning of the connection or from the response before it."""
 
@@ -269,13 +304,9 @@ class BoundedHead(H11Protocol):
             self.transport.abort()
 
 
-SERVER: Any = {"http": BoundedHead, "ws": "none", "lifespan": "off", "log_config": None, "log_level": "warning"}
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the event that the program waits for."""
-
-    capture_signals = nullcontext  # type: ignore[assignment]
+LIMITS = {"limit_concurrency": 200, "h11_max_incomplete_event_size": 16_384, "timeout_graceful_shutdown": 3}
+LOGS = {"log_config": None, "log_level": "warning", "access_log": False}
+SERVER: Any = {"http": BoundedHead, "ws": "none", "lifespan": "off", "server_header": False, **LIMITS, **LOGS}
 
 
 async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> None:
@@ -289,20 +320,16 @@ async def serve(session: Session, listen: Endpoint, *, behind_proxy: bool) -> No
         pages = Pages(observers)
         # Another site's name must not be pointed at loopback (DNS rebinding). A proxy has a name of its own.
         hosts = ["*"] if behind_proxy else ["localhost", "127.0.0.1", "::1", "[::1]", listen.host]
-        headers = list(HEADERS.items())
-        config = uvicorn.Config(
-            pages.application(hosts), headers=headers, server_header=False, access_log=False, **LIMITS, **SERVER
-        )
-        server = _Server(config)
-        serving, stopped = create_task(server.serve([listener])), create_task(stop.wait())
-        background = [create_task(work) for work in (pages.compare(), *(one.run() for one in observers))]
+        server = uvicorn.Server(uvicorn.Config(pages.application(hosts), headers=list(HEADERS.items()), **SERVER))
+        server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]  # they are for the event
         log.info("console_started", page=f"http://{at}/", namesrv=[str(endpoint) for endpoint in endpoints])
         if behind_proxy:
             log.warning("behind_proxy", advice="the proxy must authenticate: the page asks nobody who they are")
-        await asyncio.wait({serving, stopped, *background}, return_when=asyncio.FIRST_COMPLETED)
-        server.should_exit = True
-        await serving
-        for work in background:
-            if work.done():
-                work.result()  # raises: without it, the page would show old state
-            work.cancel()
+        async with asyncio.TaskGroup() as tasks:  # one that fails ends all: the page would show old state
+            background = [tasks.create_task(pages.observe(one)) for one in observers]
+            serving = tasks.create_task(server.serve([listener]))
+            await stop.wait()
+            server.should_exit = True
+            await serving
+            for work in background:
+                work.cancel()

@@ -1,21 +1,25 @@
-"""Rows of the views, from the observed state. Findings are the doctor's."""
+"""Name servers as they were observed, and the rows of the views. Findings are the doctor's."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from namesrv_api.v1 import admin_service_pb2 as admin
+from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import route_service_pb2 as pb
 
+from namesrv_common.endpoints import Endpoint
 from namesrv_common.printable import counted
 from namesrv_common.topic_names import kind_of, listing_order
+from nsctl.commands.compare import Difference, disagreements
 from nsctl.commands.doctor import LATE_SHARE, check_intents, together
-from nsctl.console.observer import Observation
 from nsctl.findings import Code, Finding, Severity, merged
-from nsctl.held import BrokerKey, Difference, GroupKey, caller_of, disagreements, drains, group_of, intent_key
+from nsctl.held import BrokerKey, GroupKey, Held, caller_of, drains, group_of, intent_key
 
 SETTLED_SECONDS = 5.0
 """A younger difference is not shown: a broker registers with one name server after the other."""
@@ -26,6 +30,35 @@ RED = {Code.TOPICS_DRAINED, Code.NO_BROKERS}
 """Warnings that are red on the page: nobody can send to these topics, or to any."""
 
 Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One name server as it was when it was asked last. What it said before it became unreachable is kept."""
+
+    endpoint: Endpoint
+    status: pb.GetNamesrvStatusResponse | None = None
+    held: Held | None = None
+    """As of the last reading."""
+    unwritable: frozenset[str] = frozenset()
+    """Topics without a writable queue."""
+    findings: tuple[Finding, ...] = ()
+    """The doctor's findings about it."""
+    answered_at_millis: int | None = None
+    silence: Finding | None = None
+    """Why it does not answer; None while it does."""
+
+    @property
+    def reachable(self) -> bool:
+        return self.silence is None and self.status is not None
+
+    @property
+    def name(self) -> str:
+        return self.status.header.namesrv_name if self.status else str(self.endpoint)
+
+    @property
+    def lives(self) -> Mapping[BrokerKey, route_data_pb2.BrokerLiveInfo]:
+        return self.held.tables.lives if self.held else {}
 
 
 class Word(NamedTuple):

@@ -23,7 +23,7 @@ from namesrv.server.server import SERVICES
 from namesrv.storage.data_dir import LOCK_FILE
 from namesrv.storage.database import KV_CONFIG_FILE
 from namesrv.storage.tables import TABLES
-from nsctl.commands import backup, doctor
+from nsctl.commands import configuration, doctor
 from nsctl.held import INTENT_WORDS
 from route_client import route
 from route_pipeline import questions
@@ -103,4 +103,4 @@ def test_every_kind_of_intent_is_on_the_wire_and_has_words_in_tools() -> None:
     for kind in IntentKind:
         intent = admin_service_pb2.Intent(kind=f"KIND_{kind.name}", broker_name="broker-a", topic="topic")
         assert "unknown" not in doctor._subject(intent)[0]
-        assert backup._of_intent(intent) is not None
+        assert configuration._of_intent(intent) is not None

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import grpc
+import pytest
 from broker_agent_api.v1.broker_agent_service_pb2 import GetAgentStatusResponse
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
 
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
-from tests.support.hostile.server import hostile_server
+from tests.support.hostile.server import filled, hostile_server
 from tests.support.programs.agents import Agent, held_port, joined
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import NamesrvProcess, eventually
@@ -54,6 +60,19 @@ def test_a_permission_that_no_broker_has_is_shown_by_its_three_bits() -> None:
     assert (preview["was"], preview["to"]) == ("RW-", "R--")
 
 
+def test_each_agent_of_an_argument_is_changed_once() -> None:
+    asked: list[str] = []
+
+    def answer(method: MethodDescriptor, context: grpc.ServicerContext) -> Message:
+        asked.append(method.name)
+        return filled(method, context)
+
+    with hostile_server(answer) as one, hostile_server(answer) as other:
+        changed = rows("agent", "permission", f"{one};{other}", "4")
+    assert [row["agent"] for row in changed] == [str(one), str(other)]
+    assert sorted(asked) == ["GetAgentStatus"] * 2 + ["UpdateBrokerPermission"] * 2
+
+
 def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
     flags = place.agent_flags("broker")
     with (
@@ -65,3 +84,20 @@ def test_an_agent_with_tls_is_asked_over_tls(place: Place) -> None:
         assert row["registered"]
         told = run("agent", "status", agent.endpoint, exit_code=UNREACHABLE).output
         assert f"{agent.endpoint}: the server ended the connection at once: if it speaks TLS, set tls_ca" in told
+
+
+def test_an_agent_gets_no_token_that_is_for_name_servers(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority, token = place.authority.path, place.tokens["admin"]
+    contexts = tmp_path / "contexts.toml"
+    contexts.write_text(f'[contexts.live]\nnamesrv = "a:1"\ntls_ca = "{authority}"\ntoken_file = "{token}"\n')
+    flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
+    with NamesrvProcess() as namesrv, Agent(str(namesrv.endpoint), *flags) as agent:
+        eventually(lambda: agent.events("registered"))
+        monkeypatch.setenv("NSCTL_CONTEXTS", str(contexts))
+        monkeypatch.setenv("NSCTL_TOKEN_FILE", str(token))
+        status = ("agent", "status", agent.endpoint)
+        for security in (("--context", "live"), ("--tls-ca", authority)):
+            assert "NOT_AUTHENTICATED" in run(*status, *security, exit_code=REFUSED).output
+        run(*status, "--tls-ca", authority, "--token-file", token)

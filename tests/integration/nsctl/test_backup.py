@@ -9,7 +9,7 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import PutKvConfigRequest
 
-from nsctl.commands import backup
+from nsctl.commands import configuration
 from nsctl.session import REFUSED, USAGE, WARNED
 from tests.support.programs.nsctl_runs import rows, run
 from tests.support.programs.processes import BIN, NamesrvProcess, ended
@@ -90,7 +90,8 @@ def test_an_intent_of_an_unknown_kind_is_named_and_the_rest_is_saved(
     file = tmp_path / "kept.json"
     newer = pb.Intent(broker_name="broker-a", comment="of a newer version")
     newer.MergeFromString(b"\x08\x63")  # kind 99
-    monkeypatch.setattr(backup, "all_intents", lambda _server: [newer, pb.Intent(kind="KIND_TOPIC_HOLD", topic="T")])
+    intents = [newer, pb.Intent(kind="KIND_TOPIC_HOLD", topic="T")]
+    monkeypatch.setattr(configuration, "all_intents", lambda _server: intents)
     with NamesrvProcess("--data-dir", str(tmp_path / "a")) as namesrv:
         output = run("backup", "save", str(file), "--namesrv", str(namesrv.endpoint), exit_code=WARNED).output
     assert "only a newer nsctl knows" in output

@@ -19,7 +19,7 @@ from typer.testing import Result
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError
 from nsctl import rocketmq
-from nsctl.commands import compare, drained
+from nsctl.commands import brokers, compare
 from nsctl.rocketmq import MAX_ANSWER_BYTES, RocketmqClient
 from nsctl.session import FOUND, REFUSED, UNREACHABLE, USAGE
 from tests.integration.remoting.conftest import LOOPBACK, address_of
@@ -301,7 +301,7 @@ def test_only_an_address_that_the_operator_named_or_confirmed_is_called(namesrv:
     with asked(namesrv, broker) as address:
         told = run(namesrv, "broker-a", exit_code=USAGE).stderr
         assert f"allow it with --broker-addr {address}" in told
-        with mock.patch.object(drained, "at_terminal", return_value=True):
+        with mock.patch.object(brokers, "sys"):
             run(namesrv, "broker-a", answer="n\n", exit_code=USAGE)
             assert broker.asked == []
             run(namesrv, "broker-a", answer="y\n")
@@ -376,6 +376,6 @@ def test_with_wait_it_is_asked_again_until_it_is_empty(namesrv: NamesrvProcess) 
             return super().answer(code)
 
     broker = Consumed()
-    with asked(namesrv, broker), mock.patch.object(drained, "PAUSE_SECONDS", 0.01):
+    with asked(namesrv, broker), mock.patch.object(brokers, "PAUSE_SECONDS", 0.01):
         run(namesrv, "broker-a", "--yes", "--wait", "1h")
     assert broker.asked.count(317) == 4

@@ -19,7 +19,7 @@ from namesrv_common.client.namesrv_client import NamesrvClient
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import CallError, RichError
 from nsctl.commands.doctor import examined
-from nsctl.console.observer import Observation
+from nsctl.console.rows import Observation
 from nsctl.held import BrokerKey, Clock, broker_of, group_of, read
 
 NOW = 1_700_000_000.0

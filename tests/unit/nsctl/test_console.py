@@ -11,8 +11,10 @@ import typer
 from namesrv_api.v1 import route_data_pb2
 
 from nsctl.cli import app
-from nsctl.console import observer, rows
-from nsctl.console.observer import Observation, Observer
+from nsctl.console import app as console
+from nsctl.console import rows
+from nsctl.console.app import Observer
+from nsctl.console.rows import Observation
 from nsctl.findings import Code, Finding
 from nsctl.held import BrokerKey
 from tests.support.fakes.observed_name_server import BROKER, NOW, FakeNameServer, drain, entry, live, seen
@@ -38,7 +40,6 @@ def found(*views: Observation, differing: tuple[str, ...] = ()) -> list[tuple[st
 @pytest.mark.parametrize(
     ("views", "word", "command"),
     [
-        ([seen(live())], "live", ""),
         ([seen(live(heard_at=NOW - 61))], "silent", "nsctl drain --cluster=east broker-a"),
         ([seen(live(unconfirmed=True))], "unconfirmed", "nsctl brokers --unconfirmed"),
         (
@@ -168,7 +169,7 @@ def test_the_command_of_each_finding_is_one_of_nsctl(code: Code) -> None:
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The monotonic time, which stands unless a test moves it."""
     now = [1_000.0]
-    monkeypatch.setattr("nsctl.console.observer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("nsctl.console.app.time.monotonic", lambda: now[0])
     return now
 
 
@@ -189,7 +190,7 @@ def test_tables_are_read_after_a_change_at_most_every_two_seconds(clock: list[fl
     server.calls.clear()
     observed(watched)
     assert server.calls == ["GetNamesrvStatus"]
-    clock[0] += observer.READ_SECONDS
+    clock[0] += console.READ_SECONDS
     observed(watched)
     assert "GetRouteDigest" in server.calls
     assert watched.seen.held is not None
@@ -200,7 +201,7 @@ def test_without_a_change_only_brokers_are_read_again(clock: list[float]) -> Non
     server = FakeNameServer()
     watched = observed(Observer(server))
     server.calls.clear()
-    clock[0] += observer.RENEW_SECONDS
+    clock[0] += console.RENEW_SECONDS
     observed(watched)
     assert server.calls == [*["GetNamesrvStatus"] * 2, "GetDiagnostics", "StreamRouteSnapshot"]
     assert topics(watched) == {"orders"}

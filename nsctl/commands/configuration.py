@@ -1,6 +1,6 @@
-"""Commands that keep what operators made of a name server, and bring it back: intents, KV configuration, settings.
+"""Commands about the KV configuration and settings, and backups of both with the intents of operators.
 
-A file has the calls that make it so again. Routes are not in it, because brokers report them.
+A backup has the calls that make it so again. Routes are not in it, because brokers report them.
 """
 
 from __future__ import annotations
@@ -22,10 +22,105 @@ from namesrv_common.files import disk
 from namesrv_common.files.regular_files import read_at_most
 from namesrv_common.printable import counted
 from namesrv_common.version import __version__
-from nsctl.commands.change import DryRun, Force, awaited, call_of, made, note_in_use, result_of
-from nsctl.held import all_intents, kv_config
+from nsctl.commands.change import DryRun, Force, awaited, call_of, made, note_in_use, on_all, result_of
+from nsctl.held import all_intents, kv_config, kv_configs
 from nsctl.output import Row, iso, row
 from nsctl.session import WARNED, Session
+
+# The KV configuration and settings.
+
+Namespace = Annotated[str, typer.Argument(help="Namespace.")]
+Key = Annotated[str, typer.Argument(help="Key.")]
+IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
+IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
+SETTING = ("setting=key", "value")
+
+
+def kv_get(session: Session, namespace: Namespace, key: Key) -> None:
+    """Shows a value of the KV configuration, at each name server."""
+    request = pb.GetKvConfigRequest(namespace=namespace, key=key)
+    answers = session.each(lambda server: server.admin.GetKvConfig(request).value)
+    rows = [{"endpoint": endpoint, "value": value} for endpoint, value in answers.items()]
+    session.show(rows, ("endpoint", "value"))
+
+
+def kv_put(
+    session: Session,
+    namespace: Namespace,
+    key: Key,
+    value: Annotated[str, typer.Argument(help="Value.")],
+    *,
+    if_value: IfValue = None,
+    if_absent: IfAbsent = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
+    if if_absent and if_value is not None:
+        raise typer.BadParameter("--if-value and --if-absent exclude each other")
+    expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
+    request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
+    on_all(session, [request], "previous_value")
+
+
+def kv_delete(
+    session: Session, namespace: Namespace, key: Key, *, if_value: IfValue = None, dry_run: DryRun = False
+) -> None:
+    """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
+    expected = None if if_value is None else pb.KvExpectation(value=if_value)
+    request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
+    on_all(session, [request], "removed")
+
+
+def kv_list(
+    session: Session,
+    namespace: Annotated[
+        str, typer.Argument(metavar="[NAMESPACE]", help="Namespace. By default lists namespaces.")
+    ] = "",
+) -> None:
+    """Lists the KV configuration of each name server."""
+    columns = ("namespace", "key", "value") if namespace else ("namespace",)
+    rows = session.rows(lambda server: kv_configs(server, namespace))
+    session.show(rows, ("endpoint", *columns))
+
+
+def config_show(
+    session: Session,
+    contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings whose name contains this.")] = "",
+) -> None:
+    """Shows the settings in force at each name server (mqadmin getNamesrvConfig)."""
+    settings = session.rows(lambda server: server.admin.GetNamesrvConfig(pb.GetNamesrvConfigRequest()).entries)
+    rows = [one for one in settings if contains.casefold() in one["key"].casefold()]
+    session.show(rows, ("endpoint", *SETTING, "updatable"))
+
+
+def config_set(
+    session: Session,
+    values: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE", help="As `nsctl config show` names them.")],
+    dry_run: DryRun = False,
+) -> None:
+    """Changes settings (mqadmin updateNamesrvConfig)."""
+    pairs = [value.partition("=") for value in values]
+    for key, equals, _ in pairs:
+        if not equals:
+            raise typer.BadParameter(f"{key!r} is not SETTING=VALUE")
+    request = pb.UpdateNamesrvConfigRequest(values={key: value for key, _, value in pairs}, validate_only=dry_run)
+    rows = session.rows(lambda server: server.admin.UpdateNamesrvConfig(request).entries)
+    session.show(rows, ("endpoint", *SETTING))
+
+
+def kv_export(
+    session: Session,
+    file: Annotated[Path, typer.Argument(help="New file, such as kvConfig.json. An existing file is an error.")],
+) -> None:
+    """Writes the KV configuration as a file of RocketMQ's name server (kvConfig.json)."""
+    table: dict[str, dict[str, str]] = {}
+    for (namespace, key), value in session.servers.first(kv_config).items():
+        table.setdefault(namespace, {})[key] = value
+    write_new(file, {"configTable": table})
+    session.note(f"wrote {counted(sum(map(len, table.values())), 'key')} to {file}")
+
+
+# Backups.
 
 FORMAT = 1
 """Number of the format, in the file."""
@@ -85,18 +180,6 @@ def bring_back(session: Session, file: File, force: Force = False, dry_run: DryR
             session.note(f"{endpoint}: warning: {counted(awaiting, 'intent')} {text}")
     session.show(rows, ("endpoint", "what", "result"))
     note_in_use(session, [str(one["result"]) for one in rows])
-
-
-def kv_export(
-    session: Session,
-    file: Annotated[Path, typer.Argument(help="New file, such as kvConfig.json. An existing file is an error.")],
-) -> None:
-    """Writes the KV configuration as a file of RocketMQ's name server (kvConfig.json)."""
-    table: dict[str, dict[str, str]] = {}
-    for (namespace, key), value in session.servers.first(kv_config).items():
-        table.setdefault(namespace, {})[key] = value
-    write_new(file, {"configTable": table})
-    session.note(f"wrote {counted(sum(map(len, table.values())), 'key')} to {file}")
 
 
 def write_new(file: Path, content: object) -> None:
