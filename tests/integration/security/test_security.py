@@ -1,14 +1,18 @@
-"""Who may call what, over which connection, what one identity may do to its neighbours, and permits that change."""
+"""Who may have a name server or an agent do what, over which connection, and permits and authorities that change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2, topic_config_service_pb2
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -18,6 +22,7 @@ from namesrv.grpc_api.handlers import REFLECTION_NAMES
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.certificates import Authority
@@ -122,24 +127,12 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
 def test_health_and_reflection_stay_open(place: Place) -> None:
     with NamesrvProcess(*place.flags("TLS")) as server:
         files = place.files("TLS", None)
-        assert files is not None
         assert check_health(server.endpoint, "", 20, ClientSecurity(files)) is None
         with connected(server.endpoint, files) as client:
             for service in REFLECTION_NAMES:
                 reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
                 answers = reflection(iter([b"\x3a\x00"]), timeout=TIMEOUT)  # list_services
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
-
-
-def test_a_broken_permits_file_keeps_those_before(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "admin")) as admin,
-    ):
-        place.permits.write_text("{")
-        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
-        assert str(place.permits) in refused[0]["problem"]
-        assert administer(admin) == "OK"
 
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
@@ -190,14 +183,18 @@ def test_streams_end_when_their_caller_loses_token_or_right(place: Place, lost: 
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
 
 
-def test_a_channel_ends_with_the_right_to_register_its_broker(place: Place) -> None:
+def test_a_channel_ends_with_the_right_to_register_not_with_a_broken_file(place: Place) -> None:
     with (
         NamesrvProcess(*place.flags("token")) as server,
         connected(server.endpoint, place.files("token", "broker")) as broker,
         connected(server.endpoint, place.files("token", "client")) as client,
     ):
         channel: Any = broker.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)
-        assert register(broker, channel_id=next(channel).opened.channel_id) == "OK"
+        channel_id = next(channel).opened.channel_id
+        place.permits.write_text("{")
+        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
+        assert str(place.permits) in refused[0]["problem"]
+        assert register(broker, channel_id=channel_id) == "OK"
         place.permit(broker={"register": ["DefaultCluster/broker-b"]})
         error = error_of(channel)
         assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
@@ -224,3 +221,101 @@ def test_streams_of_an_authority_that_is_replaced_end(place: Place, tmp_path: Pa
         assert server.wait_for("client_certificate_revoked")["peer"].startswith("ipv4:127.0.0.1:")
         assert administer(admin) == "OK"
         kept.cancel()
+
+
+# Agents, on both of their listeners.
+
+LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
+"""What a call ends with whose caller may make it."""
+
+
+def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
+    """The flags of an agent of a kind."""
+    pair = place.agent_flags("broker")[2:]
+    return (*pair, "--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else pair
+
+
+def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **options: Any) -> Agent:
+    """An agent that owns its topics."""
+    topics = tmp_path / f"topics-{options.get('broker_id', 0)}.json"
+    return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
+
+
+def outcomes_at_an_agent(agent: Agent, files: ClientFiles) -> dict[str, str]:
+    """What each kind of call ends with, on either listener."""
+    with ExitStack() as stack:
+        fast, usual = (
+            stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, agent.ordinary)
+        )
+        operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
+        topic = topic_config_service_pb2.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
+        members = client_service_pb2.ListConsumerIdsRequest(consumer_group="g")
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=6)
+        filter_server = client_service_pb2.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1")
+        calls: dict[str, tuple[Callable[..., Any], object]] = {
+            "read": (operator.agent.GetAgentStatus, agent_pb.GetAgentStatusRequest()),
+            "topics": (
+                operator.topics.CreateOrUpdateTopic,
+                topic_config_service_pb2.CreateOrUpdateTopicRequest(topic_config=topic),
+            ),
+            "operate": (operator.agent.UpdateBrokerPermission, permission),
+            "members, fast": (queries.ListConsumerIds, members),
+            "members": (client.ListConsumerIds, members),
+            "heartbeat": (client.Heartbeat, client_service_pb2.HeartbeatRequest(client_id="c")),
+            "filter server": (client.RegisterFilterServer, filter_server),
+        }
+        found = {name: outcome(partial(call, request, timeout=TIMEOUT)) for name, (call, request) in calls.items()}
+        channel = client.OpenClientChannel(client_service_pb2.OpenClientChannelRequest(), timeout=TIMEOUT)
+        return found | {"replicate": outcome(operator.table), "channel": outcome(lambda: next(iter(channel)))}
+
+
+AGENT_MATRIX = {
+    "client": {"members, fast", "members", "heartbeat", "channel"},
+    "broker": {"replicate", "filter server"},
+    "admin": {"read", "topics", "operate", "replicate", "members, fast", "members"},
+}
+"""The calls that each caller may make."""
+
+
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
+def test_who_may_have_an_agent_do_what_over_which_connection(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
+) -> None:
+    flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
+    with secured_agent(namesrv, tmp_path, *flags) as agent:
+        seen = {caller: outcomes_at_an_agent(agent, place.files(kind, caller)) for caller in CALLERS}
+        for caller, found in seen.items():
+            assert {name for name, answer in found.items() if answer in LET_IN} == AGENT_MATRIX[caller]
+            assert {answer for name, answer in found.items() if name not in AGENT_MATRIX[caller]} == {"NOT_PERMITTED"}
+        assert eventually(lambda: agent.events("call_refused"))
+
+
+def test_a_clients_channel_ends_when_it_may_not_be_a_client(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path
+) -> None:
+    flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
+    with (
+        secured_agent(namesrv, tmp_path, *flags) as agent,
+        connected(agent.ordinary, place.files("token", "client")) as client,
+    ):
+        request = client_service_pb2.OpenClientChannelRequest()
+        channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
+        next(channel)
+        place.permit(client={"agents": {}})
+        with pytest.raises(grpc.RpcError) as raised:
+            next(channel)
+        assert RichError.of(raised.value).reason == "NOT_PERMITTED"
+
+
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
+def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
+    token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
+    shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
+    flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
+    with NamesrvProcess(*place.flags(kind)) as secured:
+        master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
+        with secured_agent(secured, tmp_path, *master_flags) as master:
+            slave_flags = (*flags, "--master-agent", str(master.endpoint))
+            other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
+            with secured_agent(secured, tmp_path, *slave_flags, **other) as slave:
+                eventually(lambda: slave.events("topics_copied"), within_seconds=30)
