@@ -68,7 +68,7 @@ class BrokerProbe(PeriodicThread):
             self._check()
         except OSError as error:
             self.is_up, self._failures = False, self._failures_of_the_dead
-            _log.warning("broker_not_there_yet", error=str(error))
+            _log.warning("broker_not_up", error=str(error))
         return self.is_up
 
     def start(self) -> None:

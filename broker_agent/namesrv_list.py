@@ -355,7 +355,7 @@ class NamesrvList:
         else:
             if self._is_bad:
                 self._is_bad = False
-                _log.info("namesrv_list_good_again", source=source.where)
+                _log.info("namesrv_list_ok", source=source.where)
             if names != self._listed:
                 self._listed = names
                 self.take_names(names)

@@ -84,7 +84,7 @@ def _gauges(of: Sources) -> Rows:
     yield "broker_groups", "Broker groups.", len(tables.broker_addr_table)
     yield "groups_without_master", "Groups that have only slaves.", symptoms.groups_without_master
     yield "local_brokers", "Brokers at loopback or wildcard addresses, if others are not.", symptoms.local_brokers
-    yield "groups_of_a_name_again", "Groups with a name that another cluster had first.", names_again
+    yield "duplicate_group_names", "Groups with a name that another cluster had first.", names_again
     yield "held_topics", "Topics on hold that brokers report.", len(index.held_queue_table)
     yield "intents", "Drains and holds in force.", len(state.intents.intents)
     yield "revision", "Revision of the last change in this epoch.", state.revision

@@ -506,7 +506,7 @@ class ClientManagers:
         """Ends idle channels, and removes silent clients and filter servers."""
         now = self.timing.clock()
         if now - self._scan_due > limits.STALL_SECONDS:
-            _log.warning("agent_did_not_run", seconds=round(now - self._scan_due, 1))
+            _log.warning("agent_stalled", seconds=round(now - self._scan_due, 1))
             self._nobody_goes_before = now + limits.STALL_GRACE_SECONDS
         self._scan_due = now + limits.SCAN_SECONDS
         with self.lock:

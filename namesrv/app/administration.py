@@ -451,7 +451,7 @@ class Administration:
             async with asyncio.timeout(deadline_seconds), self._turn.held_for(OWN):
                 pass
         except TimeoutError:
-            _log.warning("operators_change_did_not_end")
+            _log.warning("operator_change_unfinished")
 
     def _durable(self) -> Database:
         if self._database is None:

@@ -100,7 +100,7 @@ def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
         Agent(str(server.endpoint), f"--probe-addr={place}", broker_addr=ELSEWHERE, probe="tcp") as agent,
         agent.connect() as status,
     ):
-        assert agent.events("broker_not_there_yet")
+        assert agent.events("broker_not_up")
         assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
         assert server.events("broker_registered") == []
         with standing_in(place) as broker:

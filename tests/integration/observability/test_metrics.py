@@ -60,7 +60,7 @@ def test_tables_changes_calls_and_the_lag_of_watches_are_counted() -> None:
         seen = eventually(lambda: samples(namesrv), lambda seen: seen.get(ended) == 1)
         assert (seen["namesrv_live_brokers",], seen["namesrv_topics",], seen["namesrv_warm",]) == (1, 1, 1)
         assert seen["namesrv_changes_total", "RegisterBroker"] == 1
-        assert (seen["namesrv_topics_skipped_total",], seen["namesrv_groups_of_a_name_again",]) == (0, 0)
+        assert (seen["namesrv_topics_skipped_total",], seen["namesrv_duplicate_group_names",]) == (0, 0)
         kinds = ("changed", "unchanged", "refused")
         assert [seen["namesrv_registrations_total", "full", result] for result in kinds] == [1, 1, 1]
         assert seen["grpc_server_call_started_total", method] == 1

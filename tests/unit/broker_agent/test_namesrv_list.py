@@ -145,7 +145,7 @@ def test_a_mounted_file_is_followed_and_its_list_kept_while_it_is_broken(tmp_pat
     said = [(entry["event"], entry["source"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
     assert said == [
         ("namesrv_list_bad", str(file), ["10.0.0.1:1"]),
-        ("namesrv_list_good_again", str(file), None),
+        ("namesrv_list_ok", str(file), None),
     ]
 
 

@@ -206,7 +206,7 @@ def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives(broke
         broker.is_alive(True, 60.0)
     assert broker.told[2:] == [("up", 1_125.0)]
     assert [(entry["event"], entry.get("error")) for entry in logs] == [
-        ("broker_not_there_yet", "nobody there"),
+        ("broker_not_up", "nobody there"),
         ("broker_up", None),
         ("broker_down", "nobody there"),
         ("broker_up", None),

@@ -240,7 +240,7 @@ async def test_a_shutdown_waits_for_the_change_under_way_and_refuses_others(worl
             world.state.frozen = True
             with capture_logs() as logs:
                 await made.close(0.01)
-            assert [line["event"] for line in logs] == ["operators_change_did_not_end"]
+            assert [line["event"] for line in logs] == ["operator_change_unfinished"]
             closes = asyncio.create_task(made.close(20))
             lets.set()
             await closes
