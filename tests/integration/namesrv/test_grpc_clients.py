@@ -1,8 +1,6 @@
-"""What clients of gRPC do by themselves, services that they learn by reflection, and limits that the engine keeps."""
+"""Services that clients of gRPC learn by reflection, and limits that the engine keeps."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import grpc
 import pytest
@@ -11,27 +9,13 @@ from google.protobuf.message import Message
 from grpc_health.v1.health_pb2 import HealthCheckRequest
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from namesrv_api.v1 import registration_service_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
 
 from namesrv.core.tables import varint
 from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.server import SERVICES
-from namesrv_common.grpc_errors import PUSHBACK_KEY
 from tests.support.patience import TIMEOUT
-from tests.support.programs.processes import Client, NamesrvProcess
+from tests.support.programs.processes import Client
 from tests.support.registrations import identity, registration
-
-
-def test_an_error_says_to_grpc_itself_when_to_try_again() -> None:
-    with (
-        NamesrvProcess("--warm-up-millis", "600000") as server,
-        server.connect() as client,
-        pytest.raises(grpc.RpcError) as caught,
-    ):
-        client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="T"), timeout=TIMEOUT)
-    trailers: Any = caught.value.trailing_metadata()
-    assert dict(trailers)[PUSHBACK_KEY] == "200"
-
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND.value[0]
 
@@ -84,26 +68,24 @@ def padded(request: Message, size: int) -> bytes:
     return encoded
 
 
-def test_a_registration_may_have_16_mib_and_not_one_byte_more(client: Client) -> None:
-    register = client.connection.unary_unary(REGISTER_BROKER, lambda data: data, pb.RegisterBrokerResponse.FromString)
-    at_limit, past_it = (padded(registration(), MAX_REGISTRATION_BYTES + more) for more in (0, 1))
-    assert (len(at_limit), len(past_it)) == (MAX_REGISTRATION_BYTES, MAX_REGISTRATION_BYTES + 1)
-    error = client.failure(REGISTER_BROKER, past_it)
-    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert f"{MAX_REGISTRATION_BYTES + 1} vs. {MAX_REGISTRATION_BYTES}" in error.message
-    assert client.route() is None
-    assert register(at_limit, timeout=TIMEOUT).changed
-
-
-@pytest.mark.parametrize("path", [HEARTBEAT, "/grpc.health.v1.Health/Check"])
-def test_any_other_request_may_have_4_mib_and_not_one_byte_more(client: Client, path: str) -> None:
+@pytest.mark.parametrize(
+    ("path", "message", "limit"),
+    [
+        (REGISTER_BROKER, registration(["Large"], counter=2), MAX_REGISTRATION_BYTES),
+        (HEARTBEAT, pb.BrokerHeartbeatRequest(broker=identity()), MAX_MESSAGE_BYTES),
+        ("/grpc.health.v1.Health/Check", HealthCheckRequest(), MAX_MESSAGE_BYTES),
+    ],
+)
+def test_a_request_may_have_so_many_bytes_and_not_one_more(
+    client: Client, path: str, message: Message, limit: int
+) -> None:
     client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    beat = pb.BrokerHeartbeatRequest(broker=identity("127.0.0.1:10911")) if path == HEARTBEAT else HealthCheckRequest()
-    at_limit, past_it = (padded(beat, MAX_MESSAGE_BYTES + more) for more in (0, 1))
-    client.connection.unary_unary(path, None, None)(at_limit, timeout=TIMEOUT)
-    error = client.failure(path, past_it)
+    error = client.failure(path, padded(message, limit + 1))
     assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert str(MAX_MESSAGE_BYTES) in error.message
+    assert f"{limit + 1} vs. {limit}" in error.message
+    assert client.route("Large") is None
+    client.connection.unary_unary(path, None, None)(padded(message, limit), timeout=TIMEOUT)
+    assert (client.route("Large") is not None) == (path == REGISTER_BROKER)
 
 
 def test_a_registration_of_10000_topics_arrives_compressed(client: Client) -> None:

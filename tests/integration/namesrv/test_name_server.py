@@ -28,17 +28,25 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_broker_registers_is_found_and_unregisters(client: Client) -> None:
+def test_a_broker_registers_is_found_and_watched_and_unregisters(client: Client) -> None:
     before = client.snapshot()[0].header.revision
+    watch: Any = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+    (absent,) = next(watch).changes
+    assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
     answer = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
     assert (answer.changed, answer.header.revision) == (True, before + 1)
-    route = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="TopicTest"), timeout=TIMEOUT)
-    assert route.header == answer.header
-    assert addrs_of(route.route.broker_datas[0]) == {0: "127.0.0.1:10911"}
-    assert [(queue.broker_name, queue.write_queue_nums) for queue in route.route.queue_datas] == [("broker-a", 4)]
-    gone = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+    found = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="TopicTest"), timeout=TIMEOUT)
+    assert found.header == answer.header
+    assert addrs_of(found.route.broker_datas[0]) == {0: "127.0.0.1:10911"}
+    assert [(queue.broker_name, queue.write_queue_nums) for queue in found.route.queue_datas] == [("broker-a", 4)]
+    (present,) = next(watch).changes
+    assert present.route == found.route
+    watch.cancel()
+    gone, again = (
+        client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+        for _ in range(2)
+    )
     assert gone.removed
-    again = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
     assert again.HasField("removed")
     assert not again.removed
     assert client.route() is None
@@ -95,28 +103,14 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
 
 
-def test_a_watch_is_told_a_route_when_it_comes(client: Client) -> None:
-    watch: Any = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
-    (absent,) = next(watch).changes
-    assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
-    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    (present,) = next(watch).changes
-    assert present.route == client.route()
-    watch.cancel()
-
-
-def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> None:
+@pytest.mark.own_server
+def test_a_shutdown_tells_health_and_channels_and_removes_nothing(namesrv: NamesrvProcess, client: Client) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
     health = health_pb2_grpc.HealthStub(client.connection)
     for name in ("", *(service.full_name for service in SERVICES)):
         answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
-@pytest.mark.own_server
-def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvProcess, client: Client) -> None:
-    channel = client.open_channel()
-    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
-    health = health_pb2_grpc.HealthStub(client.connection)
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
     namesrv.signal(signal.SIGTERM)

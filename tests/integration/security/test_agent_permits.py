@@ -79,26 +79,19 @@ MATRIX = {
 
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
-def test_who_may_have_an_agent_do_what_over_which_connection(
+def test_who_may_have_an_agent_do_what_and_until_when(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
     flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, tmp_path, *flags) as agent:
+    with (
+        secured_agent(namesrv, tmp_path, *flags) as agent,
+        connected(agent.ordinary, place.files(kind, "client")) as client,
+    ):
         seen = {caller: outcomes(agent, place.files(kind, caller)) for caller in CALLERS}
         for caller, found in seen.items():
             assert {name for name, answer in found.items() if answer in LET_IN} == MATRIX[caller]
             assert {answer for name, answer in found.items() if name not in MATRIX[caller]} == {"NOT_PERMITTED"}
         assert eventually(lambda: agent.events("call_refused"))
-
-
-def test_a_clients_channel_ends_when_it_may_not_be_a_client(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path
-) -> None:
-    flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
-    with (
-        secured_agent(namesrv, tmp_path, *flags) as agent,
-        connected(agent.ordinary, place.files("token", "client")) as client,
-    ):
         request = clients_pb.OpenClientChannelRequest()
         channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
         next(channel)

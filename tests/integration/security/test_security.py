@@ -158,9 +158,11 @@ MANY = 40
 
 
 def opened(client: Client, name: str) -> Any:
-    """A stream of that name, once it has begun."""
+    """A stream of that name, once it has begun; a channel has the broker."""
     stream = STREAMS[name][1](client)
-    next(stream)
+    first = next(stream)
+    if name == "channel":
+        assert register(client, channel_id=first.opened.channel_id) == "OK"
     return stream
 
 
@@ -173,35 +175,26 @@ def error_of(stream: Any) -> RichError:
 
 
 @pytest.mark.parametrize(
-    ("lost", "reason"),
+    ("lost", "reason", "group"),
     [
-        ({"token_sha256": []}, "NOT_AUTHENTICATED"),
-        ({"look_up": False, "administer": False, "register": []}, "NOT_PERMITTED"),
+        ({"token_sha256": []}, "NOT_AUTHENTICATED", None),
+        ({"look_up": False, "register": ["DefaultCluster/broker-b"]}, "NOT_PERMITTED", "DefaultCluster/broker-a"),
     ],
 )
-def test_streams_end_when_their_caller_loses_token_or_right(place: Place, lost: dict[str, Any], reason: str) -> None:
+def test_streams_end_when_their_caller_loses_token_or_right(
+    place: Place, lost: dict[str, Any], reason: str, group: str | None
+) -> None:
     with NamesrvProcess(*place.flags("token")) as server, ExitStack() as stack:
         streams = {
             name: opened(stack.enter_context(connected(server.endpoint, place.files("token", caller))), name)
             for name, (caller, _) in STREAMS.items()
         }
         place.permit(**dict.fromkeys(CALLERS, lost))
-        assert {name: error_of(stream).reason for name, stream in streams.items()} == dict.fromkeys(STREAMS, reason)
+        errors = {name: error_of(stream) for name, stream in streams.items()}
+        assert {name: error.reason for name, error in errors.items()} == dict.fromkeys(STREAMS, reason)
+        assert errors["channel"].metadata.get("names") == group
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
-
-
-def test_a_channel_ends_with_the_right_to_register_its_broker(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-        connected(server.endpoint, place.files("token", "client")) as client,
-    ):
-        channel: Any = broker.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)
-        assert register(broker, channel_id=next(channel).opened.channel_id) == "OK"
-        place.permit(broker={"register": ["DefaultCluster/broker-b"]})
-        error = error_of(channel)
-        assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
-        eventually(client.route, lambda route: route is None, LIVE_SECONDS)
+        server.wait_for("broker_removed")
 
 
 def test_streams_of_an_authority_that_is_replaced_end(place: Place, tmp_path: Path) -> None:
