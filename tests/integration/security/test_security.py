@@ -57,13 +57,18 @@ def outcomes(client: Client) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
-def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str) -> None:
+def test_who_may_do_what_also_while_the_permits_file_is_broken(place: Place, kind: str) -> None:
     with NamesrvProcess(*place.flags(kind)) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
                 found = outcomes(client)
             assert {name for name, answer in found.items() if answer == "OK"} == MATRIX[caller]
             assert {answer for name, answer in found.items() if name not in MATRIX[caller]} == {"NOT_PERMITTED"}
+        place.permits.write_text("{")
+        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
+        assert str(place.permits) in refused[0]["problem"]
+        with connected(server.endpoint, place.files(kind, "admin")) as admin:
+            assert administer(admin) == "OK", "what the file had before is in force"
 
 
 def about(who: BrokerIdentity) -> list[tuple[str, Message]]:
@@ -129,17 +134,6 @@ def test_health_and_reflection_stay_open(place: Place) -> None:
                 reflection = client.connection.stream_stream(f"/{service}/ServerReflectionInfo", None, None)
                 answers = reflection(iter([b"\x3a\x00"]), timeout=TIMEOUT)  # list_services
                 assert b"namesrv_api.v1.RouteService" in next(iter(answers))
-
-
-def test_a_broken_permits_file_keeps_those_before(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "admin")) as admin,
-    ):
-        place.permits.write_text("{")
-        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
-        assert str(place.permits) in refused[0]["problem"]
-        assert administer(admin) == "OK"
 
 
 WATCH = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])

@@ -52,9 +52,15 @@ from tests.support.secured.fleet import (
 )
 def test_a_certificate_that_is_not_valid_is_told_of(place: Place, begins: Any, ends: Any, told: str | None) -> None:
     place.server = place.authority.sign("localhost", begins=begins, ends=ends)
-    with NamesrvProcess(*place.flags("TLS")) as server:
+    with NamesrvProcess("--listen", "0.0.0.0:0", *place.flags("TLS")) as server:
         server.wait_for("tls_loaded")
         assert [told in line["problem"] for line in server.events("tls_certificate_not_valid")] == [True] * bool(told)
+        assert server.events("listener_without_tls") == []
+
+
+def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
+    with NamesrvProcess("--listen", "0.0.0.0:0", "--allow-insecure") as server:
+        assert [line["level"] for line in server.events("listener_without_tls")] == ["warning"]
 
 
 def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> None:
@@ -90,14 +96,6 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
     assert "does not belong to the certificate" in refused_start("--tls-cert", cert, "--tls-key", other)
 
 
-@pytest.mark.parametrize("with_tls", [False, True])
-def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place, *, with_tls: bool) -> None:
-    flags = place.flags("TLS", with_permits=False) if with_tls else ["--allow-insecure"]
-    with NamesrvProcess("--listen", "0.0.0.0:0", *flags) as server:
-        levels = [line["level"] for line in server.events("listener_without_tls")]
-        assert levels == ([] if with_tls else ["warning"])
-
-
 def test_the_health_check_speaks_tls(place: Place) -> None:
     with NamesrvProcess(*place.flags("mTLS")) as server:
         program = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(server.endpoint), "--timeout", "20"]
@@ -109,23 +107,14 @@ def test_the_health_check_speaks_tls(place: Place) -> None:
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
 
 
-def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Place) -> None:
+def test_an_agent_is_healthy_to_all_over_tls_and_registers_with_a_new_certificate(place: Place) -> None:
+    flags = (*place.agent_flags("broker"), "--permits-file", str(place.permits))
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,
-        Agent(str(server.endpoint), *place.agent_flags("broker")) as agent,
+        Agent(str(server.endpoint), *flags) as agent,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         eventually(client.addrs, lambda addrs: addrs == {0: "127.0.0.1:10911"})
-        place.authority.sign_caller("broker")
-        eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
-        assert client.addrs() == {0: "127.0.0.1:10911"}
-        assert agent.terminate() == 0
-        assert client.addrs() == {}, "it could still unregister"
-
-
-def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Place) -> None:
-    flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
-    with NamesrvProcess() as server, Agent(str(server.endpoint), *flags) as agent:
         files = ClientFiles(place.authority.path)
         for endpoint, service in ((agent.endpoint, SERVICE_NAME), (agent.ordinary, "")):
             over_tls = partial(check_health, endpoint, service, 20, ClientSecurity(files))
@@ -135,6 +124,11 @@ def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Pl
         # It has three seconds, and no flag for more.
         eventually(lambda: ended([*program, *place.agent_flags("broker")]).returncode, lambda code: code == 0)
         assert ended(program).returncode == 1
+        place.authority.sign_caller("broker")
+        eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
+        assert client.addrs() == {0: "127.0.0.1:10911"}
+        assert agent.terminate() == 0
+        assert client.addrs() == {}, "it could still unregister"
 
 
 def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_path: Path) -> None:
