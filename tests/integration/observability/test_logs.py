@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from tests.support.engines import require_native
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
 from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
@@ -26,6 +25,9 @@ BROKER = (
     *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
     *("--topics", str(TOPICS), "--probe", "none"),
 )
+
+
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -54,38 +56,6 @@ def test_json_is_asked_for_by_flag_variable_and_file(
     (line,) = objects(done.stderr)
     assert (line["level"], line["program"], done.returncode) == ("error", Path(command[0]).name, 2)
     assert line["event"] == ("failed" if command[0] == PIPELINE else "cannot_start")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "started", "where"),
-    [
-        ([NAMESRV, "serve"], "namesrv_started", "listen"),
-        ([AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1"], "agent_started", "listening_on"),
-    ],
-)
-def test_peers_that_make_every_mistake_with_tls_are_told_of_in_objects(
-    command: list[str], started: str, where: str, tmp_path: Path
-) -> None:
-    require_native()
-    certificate, key = Authority(tmp_path).sign_server()
-    tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
-    with Process([*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]) as process:
-        listen = Endpoint.parse(str(process.wait_for(started)[where]))
-        # The last one goes without a word.
-        for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""):
-            send(listen, said)
-        assert process.terminate() == 0
-        objects(process.raw)
-
-
-def send(listen: Endpoint, said: bytes) -> None:
-    """Says something to a listener; whatever the answer is has come when it returns."""
-    with socket.create_connection(listen, timeout=TIMEOUT) as peer, suppress(OSError):
-        peer.sendall(said)
-        peer.shutdown(socket.SHUT_WR)
-        while peer.recv(65_536):
-            pass
 
 
 TROUBLE = """
@@ -138,7 +108,16 @@ def hang_up(process: Process) -> None:
     eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
 
 
-def test_programs_reload_certificates_and_permits_at_a_hangup_and_stop_at_sigterm(tmp_path: Path) -> None:
+def send(listen: Endpoint, said: bytes) -> None:
+    """Says something to a listener; whatever the answer is has come when it returns."""
+    with socket.create_connection(listen, timeout=TIMEOUT) as peer, suppress(OSError):
+        peer.sendall(said)
+        peer.shutdown(socket.SHUT_WR)
+        while peer.recv(65_536):
+            pass
+
+
+def test_programs_log_objects_reload_at_a_hangup_and_stop_at_sigterm(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).sign_server()
     permits = tmp_path / "permits.toml"
     permits.write_text('[principals.reader]\ncertificates = ["reader"]\nlook_up = true\n')
@@ -148,12 +127,22 @@ def test_programs_reload_certificates_and_permits_at_a_hangup_and_stop_at_sigter
         Agent(str(namesrv.endpoint), *tls) as agent,
     ):
         agent.wait_for("agent_started")
-        for program in (namesrv, agent):
+        for program, listen in ((namesrv, namesrv.endpoint), (agent, agent.ordinary)):
+            # Every mistake with TLS; the last peer goes without a word.
+            for said in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"\x16\x03\x01\0\x05hello",
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                b"",
+            ):
+                send(listen, said)
             hang_up(program)
             eventually(partial(program.events, "tls_reloaded"))
         eventually(lambda: namesrv.events("permits_reloaded"))
         hang_up(agent)
         assert (agent.terminate(), namesrv.terminate()) == (0, 0)
+        for program in (namesrv, agent):
+            objects(program.raw)
 
 
 LOGGING_HANDLER = """
