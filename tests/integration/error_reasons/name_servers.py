@@ -93,8 +93,8 @@ class Caller:
 
 
 @asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]]:
-    """A name server, warm from the start unless said otherwise; the event stops it."""
+async def serving(**settings: Any) -> AsyncIterator[Caller]:
+    """A name server, warm from the start unless said otherwise."""
     require_native()
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
     loaded = NamesrvSettings.load(None, flags)
@@ -103,7 +103,7 @@ async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]
     running = asyncio.create_task(server.run(stop))
     try:
         async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
-            yield Caller(connection), stop
+            yield Caller(connection)
     finally:
         stop.set()
         await asyncio.wait_for(running, SECONDS)
@@ -135,7 +135,7 @@ def refused(
         if with_permits:
             given["permits_file"] = path / "permits.json"
             given["permits_file"].write_text(json.dumps(permits()))
-        async with serving(**given) as (caller, _):
+        async with serving(**given) as caller:
             for call in after:
                 await caller.call(*call)
             with held_by_another(path) if locked else nullcontext():
@@ -144,28 +144,17 @@ def refused(
     return case
 
 
-async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async with serving() as (caller, stop):
-        request = routes.WatchTopicRoutesRequest(topics=["TopicTest"])
-        watch = asyncio.create_task(caller.refused(("WatchTopicRoutes", request)))
-        listed = admin.ListWatchersResponse()
-        while not listed.watchers:
-            listed.ParseFromString(await caller.call("ListWatchers", b""))
-        stop.set()
-        return await watch
+def made(error: Refused) -> Case:
+    """An error that other tests show at a name server, or that only another version sends."""
 
+    async def case(*_: Any) -> Errors:
+        return [FAILURES.rich(error)]
 
-async def _not_implemented(*_: Any) -> NoReturn:
-    """As a call of an older version."""
-    raise Refused(Reason.NOT_IMPLEMENTED, "this version does not have it yet", call="GetNamesrvStatus")
-
-
-async def _slow_reader(*_: Any) -> Errors:
-    return [FAILURES.rich(FAILURES.slow_reader(1.0))]  # tests of streams show readers that are cut
+    return case
 
 
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async with serving(data_dir=path) as (caller, _):
+    async with serving(data_dir=path) as caller:
         (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
         return await caller.refused(("ListAuditEntries", b""))
 
@@ -283,9 +272,9 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
         refused(("RegisterBroker", INCREMENT), after=[REGISTERED]),
     ),
     "REGISTRY_WARMING": (refused(("GetTopicRoute", {"topic": "T"}), warm_up_millis=600_000),),
-    "SHUTTING_DOWN": (_shutting_down,),
+    "SHUTTING_DOWN": (made(FAILURES.shutting_down()),),
     "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patch=(limits, "MAX_SNAPSHOT_STREAMS", 0)),),
-    "NOT_IMPLEMENTED": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _not_implemented)),),
+    "NOT_IMPLEMENTED": (made(Refused(Reason.NOT_IMPLEMENTED, "not in this version", call="GetNamesrvStatus")),),
     "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _fail)),),
     "REVISION_COMPACTED": (
         refused(
@@ -297,7 +286,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "REVISION_NOT_REACHED": (refused(*_resumed(99)),),
     "EPOCH_CHANGED": (refused(*_resumed(0, "another")),),
     "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", {"pin_id": "p"})),),
-    "SLOW_READER": (_slow_reader,),
+    "SLOW_READER": (made(FAILURES.slow_reader(1.0)),),
     "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
     "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED], data_dir=None),),
     "NOT_DURABLE": (

@@ -12,6 +12,7 @@ from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.server.server import SERVICES
+from namesrv_common.grpc_errors import RichError
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import held_port
@@ -28,9 +29,13 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
+def watch_of(client: Client) -> Any:
+    return client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+
+
 def test_a_broker_registers_is_found_and_watched_and_unregisters(client: Client) -> None:
     before = client.snapshot()[0].header.revision
-    watch: Any = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+    watch = watch_of(client)
     (absent,) = next(watch).changes
     assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
     answer = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
@@ -104,7 +109,7 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
 
 
 @pytest.mark.own_server
-def test_a_shutdown_tells_health_and_channels_and_removes_nothing(namesrv: NamesrvProcess, client: Client) -> None:
+def test_a_shutdown_tells_health_channels_watches_and_removes_nothing(namesrv: NamesrvProcess, client: Client) -> None:
     channel = client.open_channel()
     client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
     health = health_pb2_grpc.HealthStub(client.connection)
@@ -113,10 +118,17 @@ def test_a_shutdown_tells_health_and_channels_and_removes_nothing(namesrv: Names
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    routes: Any = client.routes.WatchTopicRoutes(
+        iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])])
+    )
+    assert next(routes).changes
     namesrv.signal(signal.SIGTERM)
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     closing = channel.next_event().closing
     assert (closing.reason, closing.retry_delay_millis) == (pb.ChannelClosing.REASON_SHUTDOWN, 1_000)
+    with pytest.raises(grpc.RpcError) as ended_watch:
+        list(routes)
+    assert RichError.of(ended_watch.value).reason == "SHUTTING_DOWN"
     assert namesrv.wait() == 0
     assert namesrv.events("broker_removed") == []
     assert namesrv.events("namesrv_stopped")

@@ -25,8 +25,6 @@ BROKER = (
     *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
     *("--topics", str(TOPICS), "--probe", "none"),
 )
-
-
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
