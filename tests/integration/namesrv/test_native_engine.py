@@ -1,4 +1,4 @@
-"""The native engine in this process: bad events end their own calls, a failed engine all. Large requests in pieces."""
+"""The native engine: bad events end their own calls, a failed engine all; requests that are large or too large."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
+from namesrv.core.tables import varint
 from namesrv.engines.api import EngineFailed
 from namesrv.grpc_api.handlers import PIECE_BYTES
+from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.listeners import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
-from tests.support.programs.processes import eventually
-from tests.support.registrations import registration
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import Client, eventually
+from tests.support.registrations import identity, registration
 
 pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
@@ -233,3 +239,39 @@ async def test_a_registration_and_a_watch_of_many_topics_are_parsed_in_pieces(mo
     assert len(firsts) == 2
     for first, after in zip(firsts, [*firsts[1:], len(begun)], strict=True):
         assert after - first >= len("".join(topics)) // PIECE_BYTES
+
+
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
+
+UNKNOWN_TAG = b"\x82\x7d"
+"""Field 2,000, length-delimited: what readers of a message pass over."""
+
+
+def padded(request: Message, size: int) -> bytes:
+    """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
+    encoded = request.SerializeToString()
+    while left := size - len(encoded):
+        length = min(left, 1_000_000) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
+        encoded += UNKNOWN_TAG + varint(length) + bytes(length)
+    return encoded
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "limit"),
+    [
+        (REGISTER_BROKER, registration(["Large"], counter=2), MAX_REGISTRATION_BYTES),
+        (HEARTBEAT, BrokerHeartbeatRequest(broker=identity()), MAX_MESSAGE_BYTES),
+        ("/grpc.health.v1.Health/Check", HealthCheckRequest(), MAX_MESSAGE_BYTES),
+    ],
+)
+def test_a_request_may_have_so_many_bytes_and_not_one_more(
+    client: Client, path: str, message: Message, limit: int
+) -> None:
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    error = client.failure(path, padded(message, limit + 1))
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"{limit + 1} vs. {limit}" in error.message
+    assert client.route("Large") is None
+    client.connection.unary_unary(path, None, None)(padded(message, limit), timeout=TIMEOUT)
+    assert (client.route("Large") is not None) == (path == REGISTER_BROKER)
