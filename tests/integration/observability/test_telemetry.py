@@ -14,7 +14,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.agents import Agent, held_port
-from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import NamesrvProcess, ended, eventually
 from tests.support.secured.fleet import refused_start
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
@@ -86,44 +86,30 @@ def test_a_call_is_one_trace_from_its_caller_to_the_log_and_has_no_span_otherwis
         assert [one.name for one in found.spans("namesrv")].count(ROUTE) == 1
 
 
-def terminate_together(*processes: Process) -> None:
-    """Each takes seconds to give its collector up."""
-    for process in processes:
-        process.signal(signal.SIGTERM)
-    assert [process.wait() for process in processes] == [0] * len(processes)
-
-
-def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
-    with held_port() as nobody:
-        variables = {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
-        with (
-            NamesrvProcess(environment={**variables, "OTEL_TRACES_SAMPLER": "always_on"}) as namesrv,
-            Agent(str(namesrv.endpoint), environment=variables) as agent,
-            agent.connect() as status,
-            namesrv.connect() as client,
-        ):
-            eventually(lambda: status.target(namesrv.endpoint).registered)
-            eventually(lambda: [line for line in namesrv.lines if "Failed to export" in str(line["event"])])
-            for _ in range(3_000):  # more than the queue of spans takes
-                assert client.route()
-            terminate_together(namesrv, agent)
-            assert len([line for line in namesrv.lines if "Failed to export" in str(line["event"])]) == 1
-
-
-def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
-    with Collector() as found:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_collector_that_is_gone_or_hangs_holds_up_no_call_and_no_shutdown(*, hangs: bool) -> None:
+    with Collector() as found, held_port() as nobody:
         found.hang()
-        variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on"}
+        gone = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on", **({} if hangs else gone)}
         with (
             NamesrvProcess(environment=variables) as namesrv,
             Agent(str(namesrv.endpoint), environment=variables) as agent,
             namesrv.connect() as client,
         ):
+
+            def failures() -> list[dict[str, Any]]:
+                return [line for line in namesrv.lines if "Failed to export" in str(line["event"])]
+
             eventually(client.route)
-            eventually(lambda: len(found.asked["Export"]) >= 2)  # both programs
-            assert client.route()
-            terminate_together(agent, namesrv)
-            assert namesrv.wait_for("namesrv_stopped")
+            eventually(lambda: len(found.asked["Export"]) >= 2 if hangs else failures())
+            for _ in range(3_000):  # more than the queue of spans takes
+                assert client.route()
+            for process in (namesrv, agent):  # together: each takes seconds to give its collector up
+                process.signal(signal.SIGTERM)
+            assert (namesrv.wait(), agent.wait()) == (0, 0)
+            assert namesrv.events("namesrv_stopped")
+            assert hangs or len(failures()) == 1, "the log says it once"
 
 
 def test_a_variable_that_cannot_be_followed_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
