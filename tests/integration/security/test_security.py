@@ -1,14 +1,19 @@
-"""Who may call what, over which connection, what one identity may do to its neighbours, and permits that change."""
+"""Who may call what of name servers and agents, over which connection, and permits and authorities that change."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
+from broker_agent_api.v1 import client_service_pb2 as clients_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -18,6 +23,7 @@ from namesrv.grpc_api.handlers import REFLECTION_NAMES
 from namesrv_common.client.channels import ClientFiles, ClientSecurity, check_health
 from namesrv_common.grpc_errors import RichError
 from tests.support.patience import TIMEOUT
+from tests.support.programs.agents import Agent, AgentClient
 from tests.support.programs.processes import Client, NamesrvProcess, eventually
 from tests.support.registrations import data_version, identity, registration
 from tests.support.secured.certificates import Authority
@@ -211,3 +217,88 @@ def test_streams_of_an_authority_that_is_replaced_end(place: Place, tmp_path: Pa
         assert server.wait_for("client_certificate_revoked")["peer"].startswith("ipv4:127.0.0.1:")
         assert administer(admin) == "OK"
         kept.cancel()
+
+
+# Agents, on both of their listeners.
+
+LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
+"""What a call ends with whose caller may make it."""
+
+
+def client_ca(place: Place, kind: str) -> tuple[str, ...]:
+    """The flags by which an agent of a kind knows its callers."""
+    return ("--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else ()
+
+
+def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **options: Any) -> Agent:
+    """An agent that owns its topics."""
+    topics = tmp_path / f"topics-{options.get('broker_id', 0)}.json"
+    return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
+
+
+def outcomes_of_agent(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
+    """What each kind of call ends with, on either listener."""
+    with ExitStack() as stack:
+        fast, usual = (
+            stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, agent.ordinary)
+        )
+        operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
+        topic = topics_pb.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
+        members = clients_pb.ListConsumerIdsRequest(consumer_group="g")
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=6)
+        filter_server = clients_pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1")
+        calls: dict[str, tuple[Callable[..., Any], object]] = {
+            "read": (operator.agent.GetAgentStatus, agent_pb.GetAgentStatusRequest()),
+            "topics": (operator.topics.CreateOrUpdateTopic, topics_pb.CreateOrUpdateTopicRequest(topic_config=topic)),
+            "operate": (operator.agent.UpdateBrokerPermission, permission),
+            "members, fast": (queries.ListConsumerIds, members),
+            "members": (client.ListConsumerIds, members),
+            "heartbeat": (client.Heartbeat, clients_pb.HeartbeatRequest(client_id="c")),
+            "filter server": (client.RegisterFilterServer, filter_server),
+        }
+        found = {name: outcome(partial(call, request, timeout=TIMEOUT)) for name, (call, request) in calls.items()}
+        channel = client.OpenClientChannel(clients_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
+        return found | {"replicate": outcome(operator.table), "channel": outcome(lambda: next(iter(channel)))}
+
+
+OF_AGENTS = {
+    "client": {"members, fast", "members", "heartbeat", "channel"},
+    "broker": {"replicate", "filter server"},
+    "admin": {"read", "topics", "operate", "replicate", "members, fast", "members"},
+}
+"""The calls that each caller may make."""
+
+
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
+def test_who_may_have_an_agent_do_what_and_until_when(
+    namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
+) -> None:
+    flags = (*place.agent_flags("broker")[2:], *client_ca(place, kind), "--permits-file", str(place.permits))
+    with (
+        secured_agent(namesrv, tmp_path, *flags) as agent,
+        connected(agent.ordinary, place.files(kind, "client")) as client,
+    ):
+        seen = {caller: outcomes_of_agent(agent, place.files(kind, caller)) for caller in CALLERS}
+        for caller, found in seen.items():
+            assert {name for name, answer in found.items() if answer in LET_IN} == OF_AGENTS[caller]
+            assert {answer for name, answer in found.items() if name not in OF_AGENTS[caller]} == {"NOT_PERMITTED"}
+        assert eventually(lambda: agent.events("call_refused"))
+        request = clients_pb.OpenClientChannelRequest()
+        channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
+        next(channel)
+        place.permit(client={"agents": {}})
+        assert error_of(channel).reason == "NOT_PERMITTED"
+
+
+@pytest.mark.parametrize("kind", ["mTLS", "token"])
+def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
+    token = str(place.tokens["broker"])
+    shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
+    flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
+    with NamesrvProcess(*place.flags(kind)) as secured:
+        master_flags = (*flags, *client_ca(place, kind), "--ha-server-addr", "127.0.0.1:10912")
+        with secured_agent(secured, tmp_path, *master_flags) as master:
+            slave_flags = (*flags, "--master-agent", str(master.endpoint))
+            other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}
+            with secured_agent(secured, tmp_path, *slave_flags, **other) as slave:
+                eventually(lambda: slave.events("topics_copied"), within_seconds=30)
