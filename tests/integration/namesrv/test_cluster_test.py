@@ -174,18 +174,16 @@ async def test_a_batch_leaves_out_routes_that_do_not_fit(env: Env, monkeypatch: 
     assert (list(answer.topics_left_out), list(answer.topics_not_found)) == (["a"], ["gone"])
 
 
-@pytest.fixture
-def one_lookup_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_lookups_wait_at_once(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_PRODUCT_ENV_LOOKUPS", 1)
+    with_one = Env(*env.namesrvs)
 
-
-@pytest.mark.usefixtures("one_lookup_at_once")
-async def test_only_so_many_lookups_wait_at_once(env: Env) -> None:
     env.a.hang()
-    waiting = asyncio.create_task(env.holder("a"))
+    waiting = asyncio.create_task(with_one.holder("a"))
     await asyncio.to_thread(env.a.wait_until, lambda: bool(env.a.requests))
     with refuses(Reason.OVERLOADED):
-        await env.holder("a")
+        await with_one.holder("a")
     env.a.answer_again()
     assert await waiting == "a"
-    assert await env.holder("a") == "a"
+    assert await with_one.holder("a") == "a"
+    await with_one.lookups.close()

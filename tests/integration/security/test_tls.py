@@ -185,13 +185,6 @@ async def test_clients_close_connections_that_are_out_of_date(place: Place) -> N
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[NamesrvProcess]:
-    """A name server without TLS."""
-    with NamesrvProcess() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
     """A name server with TLS."""
     place = Place.make(tmp_path_factory.mktemp("certificates"))
@@ -199,11 +192,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess
         yield process
 
 
-def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> None:
-    with socket.create_connection(plain.endpoint, timeout=TIMEOUT) as sock:
+def test_http_1_is_answered_in_its_own_words_and_said(namesrv: NamesrvProcess) -> None:
+    with socket.create_connection(namesrv.endpoint, timeout=TIMEOUT) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 505 ")
-    line = plain.wait_for("client_speaks_http_1")
+    line = namesrv.wait_for("client_speaks_http_1")
     assert (line["level"], "speaks gRPC, which is HTTP/2, alone" in line["problem"]) == ("warning", True)
 
 
@@ -219,14 +212,14 @@ def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProce
     assert "offers no HTTP/2 (ALPN h2)" in secured.wait_for("no_http2")["problem"]
 
 
-def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
-    with grpc.insecure_channel(str(plain.endpoint)) as channel:
+def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(namesrv: NamesrvProcess) -> None:
+    with grpc.insecure_channel(str(namesrv.endpoint)) as channel:
         call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)
         with pytest.raises(grpc.RpcError) as caught:
             call(b"", timeout=TIMEOUT)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert caught.value.details() == "this is a name server; give the client the address of RocketMQ's proxy"
-    assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
+    assert namesrv.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
 
 
 def test_who_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
@@ -248,16 +241,16 @@ def is_told(server: NamesrvProcess, files: ClientFiles | None, event: str, probl
     return any(problem in line["problem"] for line in server.events(event))
 
 
-def test_what_does_not_fit_is_said_on_both_sides(plain: NamesrvProcess, place: Place) -> None:
+def test_what_does_not_fit_is_said_on_both_sides(namesrv: NamesrvProcess, place: Place) -> None:
     ca, other = place.authority.path, Authority(place.authority.folder / "other", "Other CA")
     stranger = ClientFiles(ca, *other.sign("stranger", ["x.example"]))
     ended = ClientFiles(ca, *place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY))
     elsewhere = ClientFiles(ca, *place.callers["client"], server_name="elsewhere")
     without, refused, broken_off = "client_without_certificate", "client_certificate_refused", "handshake_broken_off"
-    ours = "not accept our certificate"
+    ours, here = "not accept our certificate", "set tls_cert and tls_key here"
     with NamesrvProcess(*place.flags("mTLS", with_permits=False)) as mutual:
         for server, files, event, problem, hint in (
-            (plain, ClientFiles(ca), "client_speaks_tls", "set tls_cert and tls_key here", "the server speaks no TLS"),
+            (namesrv, ClientFiles(ca), "client_speaks_tls", here, "the server speaks no TLS"),
             (mutual, None, "client_speaks_no_tls", "speaks no TLS", "if it speaks TLS, set tls_ca"),
             (mutual, ClientFiles(ca), without, "give it tls_cert", "look at tls_cert"),
             (mutual, stranger, refused, "tls_client_ca does not have", "look at tls_cert"),
