@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
@@ -49,9 +49,9 @@ Patch = tuple[object, str, object] | tuple[()]
 async def error_of(call: Awaitable[object]) -> RichError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
-    error, trailers = RichError.of(caught.value), dict(caught.value.trailing_metadata())
+    error, trailers = RichError.of(caught.value), cast("Any", caught.value.trailing_metadata())
     pushback = None if error.pushback_millis is None else str(error.pushback_millis)
-    assert trailers.get(PUSHBACK_KEY) == pushback, "what gRPC itself reads"
+    assert dict(trailers).get(PUSHBACK_KEY) == pushback, "what gRPC itself reads"
     return error
 
 

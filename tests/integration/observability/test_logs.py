@@ -16,15 +16,12 @@ import pytest
 from namesrv_common.endpoints import Endpoint
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
-BROKER = (
-    *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
-    *("--topics", str(TOPICS), "--probe", "none"),
-)
+BROKER = ("--broker-name=broker-a", "--broker-id=0", "--broker-addr=127.0.0.1:10911", "--namesrv=a:1")
 HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
@@ -41,7 +38,7 @@ def objects(text: str) -> list[dict[str, Any]]:
         ([NAMESRV, "serve", "--data-dir=/dev/null/x"], {"NAMESRV_LOG_FORMAT": "json"}),
         ([NAMESRV, "serve", "--data-dir=/dev/null/x", "--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
         ([NAMESRV, "serve", "--config"], {}),
-        ([AGENT, "serve", *BROKER, "--namesrv=a:1", "--topics=/nowhere", "--log-format=json"], {}),
+        ([AGENT, "serve", *BROKER, "--topics=/nowhere", "--log-format=json"], {}),
         ([PIPELINE, "ingest", "--namesrv=a", "--out=x", "--log-format=json"], {}),
     ],
 )

@@ -21,8 +21,6 @@ ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01"),)
-QUICKLY = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
-"""Variables that have spans sent at once."""
 
 
 class Collector(ScriptedNamesrv):
@@ -36,7 +34,7 @@ class Collector(ScriptedNamesrv):
     @property
     def environment(self) -> dict[str, str]:
         """What has a program send everything here, at once."""
-        return {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.endpoint}"}
+        return {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.endpoint}"}
 
     def spans(self, service: str) -> list[Span]:
         """All spans of a program so far."""
