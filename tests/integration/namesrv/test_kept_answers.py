@@ -181,6 +181,9 @@ CHANGES: dict[str, Callable[[Fleet], object]] = {
     "filter servers": lambda fleet: fleet.register(
         A, 0, TOPICS[:3], enable_acting_master=True, filter_servers=("f:1",)
     ),
+    "labels": lambda fleet: fleet.register(
+        A, 0, TOPICS[:3], enable_acting_master=True, filter_servers=("f:1",), labels=(("rack", "r1"),)
+    ),
     "the order configuration": lambda fleet: order(fleet, "broker-a:8"),
     "its setting": lambda fleet: enable_order(fleet, enabled=False),
     "a slave": lambda fleet: fleet.register(B, 1, (), enable_acting_master=True),

@@ -1,4 +1,4 @@
-"""What holds for a process as a whole: its end, its memory, its descriptors, and what it has of systemd."""
+"""What holds for a process as a whole: its memory, its descriptors, and what it has of systemd."""
 
 from __future__ import annotations
 
@@ -13,16 +13,6 @@ import pytest
 import structlog
 
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
-
-HANGING_CALL = """
-import threading
-from namesrv_common.process.shutdown import DaemonExecutor
-executor, begun = DaemonExecutor(1, "hanging"), threading.Event()
-executor.submit(lambda: (begun.set(), threading.Event().wait()))
-begun.wait()
-executor.shutdown(wait=False)
-print("end")
-"""
 
 FREED_MEMORY = """
 import asyncio
@@ -57,10 +47,6 @@ def printed_by(program: str) -> str:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
-
-
-def test_a_process_ends_although_a_call_hangs() -> None:
-    assert printed_by(HANGING_CALL) == "end\n"
 
 
 def test_memory_between_pieces_in_use_is_returned() -> None:

@@ -1,17 +1,19 @@
-"""What programs see of a client: routes by a watch or by polling, while name servers come and go, and its calls."""
+"""What programs see of a client while name servers come and go, by a watch or by polling; its calls, and an example."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import operator
 import random
+import re
 import signal
 import socket
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from unittest import mock
 
 import grpc
 import pytest
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1 import admin_service_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 
 from clients.conformance import python_client
@@ -36,20 +38,19 @@ from route_client import (
     RequestRefusedError,
     RouteChange,
     RouteClient,
-    RouteClientError,
     Stale,
     TooManyTopicsError,
     TopicNotFoundError,
     cache,
 )
-from route_client.watch_stream import WatchStream
+from route_client.watch_stream import WatchBroken, WatchStream
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import joined
-from tests.support.programs.processes import NamesrvProcess, ended, eventually
-from tests.support.registrations import register
-from tests.support.routes.wire_routes import route, wire_removal, wire_route
+from tests.support.programs.agents import Agent, StandInBroker, joined
+from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
+from tests.support.registrations import register, unregister
+from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"
@@ -98,12 +99,12 @@ async def test_topics_added_later_join_the_watch(fake: FakeNameServer) -> None:
 
     async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
-        await asyncio.gather(*(client.route(f"topic-{number}") for number in range(5)))
+        await asyncio.gather(*(client.route(f"topic-{number % 5}") for number in range(20)))
         await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
         with client.changes(["topic-3"]) as changes:
             fake.put("topic-3", wire_route("broker-z"))
             assert (await anext(changes)).new_route == route("broker-z")
-    assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together"
+    assert [len(asked) for asked in fake.lookups] == [1, 5], "those that are asked for together, each once"
     assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1, 5]
 
 
@@ -118,18 +119,20 @@ def test_a_topic_that_is_not_there_yet_arrives_when_it_comes_and_is_not_asked_fo
         shows(client, topic="Later")
 
 
-@pytest.mark.parametrize(
-    ("code", "problem"),
-    [(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED"), (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")],
-)
-def test_without_a_watch_routes_are_polled_and_unexplained_losses_held_until_there_is_one(
-    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, code: grpc.StatusCode, problem: str
+def test_a_topic_too_many_has_routes_polled_until_there_is_a_watch(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 1.0)
-    fake.refusals = [(code, problem, None)] * 99
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
+    too_many = (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC, "Other"]) as client:
+        watching(client, fake)
+        fake.update_refusals, fake.refusals = [too_many], [too_many] * 99
+        with pytest.raises(TopicNotFoundError):
+            client.route("TooMany")
         eventually(lambda: client.status().mode, lambda mode: mode == "poll")
-        assert problem in client.status().last_error
+        assert "LIMIT_EXCEEDED" in client.status().last_error
+        fake.put("Other", wire_route())
+        assert client.route("Other").route == route(), "nobody tells changes any more, so it is looked up"
         fake.put(TOPIC, wire_route("broker-b"))
         shows(client, "broker-b")
         fake.put(TOPIC, None)
@@ -139,55 +142,20 @@ def test_without_a_watch_routes_are_polled_and_unexplained_losses_held_until_the
         watching(client, fake)
 
 
-def test_a_topic_that_is_too_many_for_the_watch_has_all_routes_polled(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.update_refusals = [(grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED", None)]
-        with pytest.raises(TopicNotFoundError):
-            client.route("Other")
-        eventually(lambda: client.status().mode, lambda mode: mode == "poll")
-        fake.put("Other", wire_route())
-        assert client.route("Other").route == route(), "nobody tells changes any more, so it is looked up"
-
-
-def test_a_watch_that_says_nothing_does_not_hide_changes_for_ever(
-    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
-
-    def says_nothing(message: Any) -> Any:
-        del message.changes[:]
-        return message
-
-    fake.spoil = says_nothing
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        watching(client, fake)
-        fake.put(TOPIC, wire_route("broker-b"))
-        shows(client, "broker-b")
-
-
-async def test_lookups_of_one_topic_at_the_same_time_are_one_call(fake: FakeNameServer) -> None:
-    held = fake.hold_lookups = threading.Event()
-    async with AioRouteClient(str(fake.endpoint), QUICK) as client:
-        asked = [asyncio.create_task(client.route(TOPIC)) for _ in range(20)]
-        await asyncio.to_thread(eventually, lambda: list(fake.lookups))
-        held.set()
-        assert {known.route for known in await asyncio.gather(*asked)} == {route()}
-    assert fake.lookups == [[TOPIC]]
-
-
-def test_a_defect_of_the_client_does_not_end_the_watching(
-    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [RuntimeError("a defect"), WatchBroken("a broken contract")])
+def test_a_watch_that_breaks_the_contract_or_has_a_defect_is_opened_again(
+    fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
 ) -> None:
     def fails(self: WatchStream, response: object) -> None:
         monkeypatch.undo()
-        raise RuntimeError("a defect")
+        raise error
 
     monkeypatch.setattr(WatchStream, "take", fails)
     with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
         watching(client, fake)
-        assert "RuntimeError('a defect')" in client.status().last_error
-    assert "a defect of the client" in caplog.text
+        assert str(error) in client.status().last_error
+        assert len(fake.watch_requests) == 2
+    assert ("a defect of the client" in caplog.text) is isinstance(error, RuntimeError)
 
 
 def test_a_watch_that_was_cancelled_or_comes_too_early_is_opened_again(fake: FakeNameServer) -> None:
@@ -229,15 +197,24 @@ def test_of_unready_name_servers_the_first_that_becomes_ready_is_found(
 
 
 @pytest.mark.parametrize("watches", [True, False])
-def test_a_name_server_that_is_not_ready_any_more_is_left(
+def test_polls_notice_what_no_watch_tells_and_who_is_not_ready_any_more(
     fake: FakeNameServer, monkeypatch: pytest.MonkeyPatch, watches: bool
 ) -> None:
-    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1)
+    monkeypatch.setattr("route_client.keeper.RESYNC_SECONDS", 0.1 if watches else 99.0)
+
+    def says_nothing(message: Any) -> Any:
+        del message.changes[:]
+        return message
+
+    fake.spoil = says_nothing
     with FakeNameServer(name="ns-b") as other:
-        fake.watches = other.watches = watches
+        for server in () if watches else (fake, other):
+            server.refusals = [(grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED", None)] * 99
         other.put(TOPIC, wire_route("broker-b"))
         with RouteClient(joined(fake, other), QUICK, [TOPIC], InOrder()) as client:
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == fake.endpoint)
+            fake.put(TOPIC, wire_route("broker-c"))
+            shows(client, "broker-c")
             fake.serve(ready=False)
             eventually(lambda: client.status().endpoint, lambda endpoint: endpoint == other.endpoint)
             shows(client, "broker-b")
@@ -265,7 +242,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeN
 
 
 def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: FakeNameServer, tmp_path: Path) -> None:
-    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5)
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5, hold_seconds=0)
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
         pass  # closing saves
@@ -281,7 +258,7 @@ def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: Fak
         fake.start()
         shows(client)
         watching(client, fake)
-        fake.put(TOPIC, None, (wire_removal(route_data_pb2.REMOVAL_REASON_DELETED_BY_OPERATOR, broker_id=None),))
+        fake.put(TOPIC, None)
         eventually(lambda: [*tmp_path.iterdir()], lambda files: len(files) == 1)
 
 
@@ -306,7 +283,7 @@ def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNa
         assert client.select_one_queue("NewTopic").broker_name == "broker-e"
 
 
-async def test_the_asyncio_client_has_the_answers_of_the_blocking_one(fake: FakeNameServer) -> None:
+async def test_the_asyncio_client_answers_as_the_blocking_one_and_leaves_no_task(fake: FakeNameServer) -> None:
     fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
     async with AioRouteClient(str(fake.endpoint), QUICK) as client:
         assert {(await client.select_one_queue(TOPIC)).broker_name for _ in range(4)} == {"broker-a"}
@@ -316,6 +293,11 @@ async def test_the_asyncio_client_has_the_answers_of_the_blocking_one(fake: Fake
             assert await client.any_broker_of(TOPIC) == await asyncio.to_thread(blocking.any_broker_of, TOPIC)
         client.forget(TOPIC)
         assert client.cached(TOPIC) is None
+        await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
+        reading = asyncio.create_task(anext(client.changes(), None))
+        await asyncio.sleep(0)
+    assert await reading is None
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("route-client")]
 
 
 def test_faulty_brokers_are_avoided_if_that_is_on_and_keep_addresses(fake: FakeNameServer) -> None:
@@ -337,18 +319,9 @@ def test_a_callback_may_close_its_client(fake: FakeNameServer) -> None:
         closed.set()
 
     client.on_change(closes)
-    with contextlib.suppress(ClientClosedError):  # the callback may come before this call returns
+    with suppress(ClientClosedError):  # the callback may come before this call returns
         client.route(TOPIC)
     assert closed.wait(TIMEOUT)
-
-
-async def test_the_end_of_an_asyncio_client_ends_iterations_and_leaves_no_task(fake: FakeNameServer) -> None:
-    async with AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        await asyncio.to_thread(eventually, lambda: client.status().mode, lambda mode: mode == "watch")
-        reading = asyncio.create_task(anext(client.changes(), None))
-        await asyncio.sleep(0)
-    assert await reading is None
-    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("route-client")]
 
 
 def test_the_environment_names_name_servers_by_a_name_that_is_resolved_again(
@@ -468,37 +441,16 @@ def test_a_closed_client_says_so_also_to_whoever_waits_for_an_answer(fake: FakeN
     client = RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC])
     watching(client, fake)
     fake.hold_lookups = threading.Event()
-    errors: list[Exception] = []
-
-    def wait() -> None:
-        try:
-            client.route("Other")
-        except RouteClientError as error:
-            errors.append(error)
-
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    eventually(lambda: ["Other"] in fake.lookups)
-    client.close()
-    client.close()
-    with pytest.raises(ClientClosedError):
-        client.route(TOPIC)
-    waiter.join(TIMEOUT)
-    fake.hold_lookups.set()
-    assert [type(error) for error in errors] == [ClientClosedError]
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(client.route, "Other")
+        eventually(lambda: ["Other"] in fake.lookups)
+        client.close()
+        client.close()
+        for ask in (partial(client.route, TOPIC), waiting.result):
+            with pytest.raises(ClientClosedError):
+                ask()
+        fake.hold_lookups.set()
     eventually(lambda: fake.open_watches, lambda number: number == 0)
-
-
-def test_a_watch_that_breaks_the_contract_is_left_and_opened_again(fake: FakeNameServer) -> None:
-    def miscounted(message: Any) -> Any:
-        message.request_count = 9
-        return message
-
-    fake.spoil = miscounted
-    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]) as client:
-        eventually(lambda: client.status().last_error, lambda error: error.startswith("a bookmark of the watch counts"))
-        eventually(lambda: len(fake.watch_requests), lambda number: number >= 2)
-        assert client.route(TOPIC).route == route()
 
 
 @pytest.mark.parametrize("case", CASES, ids=operator.itemgetter("id"))
@@ -549,3 +501,85 @@ def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
     lines = program.stdout.splitlines()
     assert (len(lines), program.returncode) == (3, 0), program.stderr
     assert all(line.endswith("create the client after the fork") for line in lines)
+
+
+# The example of a producer and real processes: what it prints while they come, go and die.
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., NamesrvProcess]]:
+    """Starts name servers; all end with the test."""
+    with ExitStack() as stack:
+        yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
+
+
+def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments(start: Callable[..., NamesrvProcess]) -> None:
+    wrong = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
+    assert wrong.returncode == 1
+    assert "producer: address 'nowhere' has no port" in wrong.stderr
+    server = start()
+    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
+    with server.connect() as broker, Process(program, pipes=True) as example:
+        _, output = example.pipes
+        assert "knows no topic 'TopicTest'; waiting for it" in output.readline()
+        register(broker, TOPIC)
+        assert "TopicTest: send to 4 queues of broker-a" in output.readline()
+        register(broker, TOPIC, name="broker-b", port=10921)
+        assert "send to 4 queues of broker-a, 4 queues of broker-b" in output.readline()
+        unregister(broker)
+        assert "send to 4 queues of broker-b; 127.0.0.1:10911 left: UNREGISTERED" in output.readline()
+        server.kill()
+        assert "no name server can be reached; going on with this route" in output.readline()
+        back = start(port=server.endpoint.port)
+        assert "nobody says why; going on with the old route" in output.readline()
+        with back.connect() as again:
+            register(again, TOPIC, name="broker-b", port=10921)
+        assert "confirmed by a name server" in output.readline()
+        example.signal(signal.SIGINT)
+        assert example.wait() == 0
+
+
+def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(
+    start: Callable[..., NamesrvProcess], tmp_path: Path
+) -> None:
+    servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
+    namesrv = joined(*servers)
+    read: list[str] = []
+
+    def wait_for(*texts: str) -> None:
+        """Reads until a line ends with these texts, each with a number behind it if it ends with a space."""
+        pattern = "".join(re.escape(text) + (r"\d+" if text.endswith(" ") else ".*") for text in texts)
+        for line in output:
+            read.append(line)
+            if re.search(f"{pattern}$", line):
+                return
+        raise AssertionError("".join(read[-20:]))
+
+    with ExitStack() as stack:
+        brokers = {name: stack.enter_context(StandInBroker()) for name in ("broker-a", "broker-b")}
+        for name, broker in brokers.items():
+            agent = Agent(namesrv, "--broker-name", name, broker_addr=str(broker.endpoint), probe="tcp")
+            stack.enter_context(agent)
+        for server in servers:
+            with server.connect() as client:
+                eventually(
+                    partial(client.route, TOPIC), lambda route: route is not None and len(route.broker_datas) == 2
+                )
+        program = [sys.executable, str(EXAMPLE), "--namesrv", namesrv, "--rate", "200", "--seconds", "120", TOPIC]
+        _, output = stack.enter_context(Process(program, pipes=True)).pipes
+        wait_for("sent to broker-a ", ", broker-b ")
+        with servers[1].connect() as client:
+            servers[0].kill()
+            wait_for("sent to broker-a ", ", broker-b ")
+            drain = admin_service_pb2.WipeWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.WipeWritePermOfBroker(drain, timeout=20)
+            wait_for("sent to broker-b ")
+            restore = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
+            client.admin.AddWritePermOfBroker(restore, timeout=20)
+            wait_for("sent to broker-a ", ", broker-b ")
+            brokers["broker-b"].kill()
+            wait_for("BROKER_DOWN")
+            wait_for("sent to broker-a ")
+    assert not [line for line in read if "nobody" in line]

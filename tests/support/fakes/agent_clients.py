@@ -15,16 +15,14 @@ GROUP = "group"
 SILENCE = 120.0
 
 
-def tags(topic: str, version: int = 1, expression: str = "*") -> pb.SubscriptionData:
-    return pb.SubscriptionData(
-        topic=topic, expression=expression, expression_type=pb.EXPRESSION_TYPE_TAG, sub_version=version
-    )
+def tags(
+    topic: str, version: int = 1, expression: str = "*", kind: pb.ExpressionType = pb.EXPRESSION_TYPE_TAG
+) -> pb.SubscriptionData:
+    return pb.SubscriptionData(topic=topic, expression=expression, expression_type=kind, sub_version=version)
 
 
 def sql(topic: str, version: int = 1, expression: str = "a > 5") -> pb.SubscriptionData:
-    return pb.SubscriptionData(
-        topic=topic, expression=expression, expression_type=pb.EXPRESSION_TYPE_SQL92, sub_version=version
-    )
+    return tags(topic, version, expression, pb.EXPRESSION_TYPE_SQL92)
 
 
 def consumer(
@@ -48,12 +46,8 @@ class Agent:
         self.clock = VirtualClock()
         self.managers = ClientManagers(agent_timing(self.clock))
         self.filter_servers_seen: list[tuple[str, ...]] = []
-        """The addresses after each change."""
-        self.managers.filter_servers.on_change = self._see_filter_servers
-
-    def _see_filter_servers(self, addresses: tuple[str, ...]) -> None:
-        if addresses not in self.filter_servers_seen[-1:]:
-            self.filter_servers_seen.append(addresses)
+        """The addresses after each change, and after each call that renewed one."""
+        self.managers.filter_servers.on_change = self.filter_servers_seen.append
 
     def open(self, sharer: Sharer = MACHINE) -> StreamChannel:
         return self.managers.channels.open(ADDRESS, sharer)

@@ -28,8 +28,7 @@ class FakeNamesrv(ScriptedNamesrv):
         super().__init__(namesrv, epoch="0001", revision=7)
         self.script = script
         self.compacted_revision = 0
-        self.warm: bool | None = True
-        """None: it does not say, as an older name server."""
+        self.warm = True
         self.changes: dict[int, list[route_service_pb2.RouteChange]] = {}
         """The change log by revision; revisions without changes have no message."""
         self.pins: list[int] = []
@@ -42,12 +41,10 @@ class FakeNamesrv(ScriptedNamesrv):
 
     def StreamRouteSnapshot(self, _: object, context: grpc.ServicerContext) -> Iterator[Response]:  # noqa: N802
         for response in self.script(context):
-            if self.warm is None or response.WhichOneof("content") != "snapshot_header":
-                yield response
-                continue
             told = Response()
             told.CopyFrom(response)
-            told.snapshot_header.warm = self.warm
+            if told.WhichOneof("content") == "snapshot_header":
+                told.snapshot_header.warm = self.warm
             yield told
 
     def PinRouteSnapshot(  # noqa: N802
@@ -58,12 +55,12 @@ class FakeNamesrv(ScriptedNamesrv):
             code = grpc.StatusCode.RESOURCE_EXHAUSTED
             refuse(context, RichError(code, "pins: 13", reason="LIMIT_EXCEEDED", domain="namesrv.dev"))
         self.pins.append(request.lease_millis)
-        answer = route_service_pb2.PinRouteSnapshotResponse(
-            header=self.header(), pin_id=f"pin-{len(self.pins)}", lease_millis=request.lease_millis
+        return route_service_pb2.PinRouteSnapshotResponse(
+            header=self.header(),
+            pin_id=f"pin-{len(self.pins)}",
+            lease_millis=request.lease_millis,
+            warm=self.warm,
         )
-        if self.warm is not None:
-            answer.warm = self.warm
-        return answer
 
     def ReleaseRouteSnapshot(  # noqa: N802
         self, request: route_service_pb2.ReleaseRouteSnapshotRequest, _: object
@@ -73,7 +70,7 @@ class FakeNamesrv(ScriptedNamesrv):
 
     def GetNamesrvStatus(self, *_: object) -> route_service_pb2.GetNamesrvStatusResponse:  # noqa: N802
         return route_service_pb2.GetNamesrvStatusResponse(
-            header=self.header(), compacted_revision=self.compacted_revision, warm=self.warm is not False
+            header=self.header(), compacted_revision=self.compacted_revision, warm=self.warm
         )
 
     def StreamRouteChanges(  # noqa: N802

@@ -18,21 +18,11 @@ from tests.support.patience import TIMEOUT
 
 Refusal = tuple[grpc.StatusCode, str, float | None]
 EXPIRED: Refusal = (grpc.StatusCode.UNAVAILABLE, "WATCH_EXPIRED", 0.0)
-Removals = tuple[pb.BrokerRemoval, ...]
 
 
 def abort(context: grpc.ServicerContext, code: grpc.StatusCode, reason: str, retry_after: float | None = None) -> None:
     """Ends a call with a rich error."""
     refuse(context, RichError(code, f"the fake says {reason}", reason, "namesrv", retry_after_seconds=retry_after))
-
-
-@dataclass
-class Told:
-    """A topic as it is told."""
-
-    route: route_data_pb2.TopicRouteData | None
-    revision: int
-    removals: Removals = ()
 
 
 @dataclass
@@ -53,8 +43,8 @@ class FakeNameServer(ScriptedNamesrv):
         super().__init__(name)
         self.garbles = garbles
         """Whether it sends bytes that are no messages."""
-        self.watches = True
-        self.told: dict[str, Told] = {}
+        self._told: dict[str, tuple[route_data_pb2.TopicRouteData | None, int]] = {}
+        """The route of each topic, and the revision that changed it."""
         self.lookups: list[list[str]] = []
         self.hold_lookups: threading.Event | None = None
         """Lookups wait for it."""
@@ -75,11 +65,11 @@ class FakeNameServer(ScriptedNamesrv):
         self.cut_watches()
         super().stop()
 
-    def put(self, topic: str, route: route_data_pb2.TopicRouteData | None, removals: Removals = ()) -> None:
+    def put(self, topic: str, route: route_data_pb2.TopicRouteData | None) -> None:
         """Changes a topic's route."""
         with self.happened:
             self.revision += 1
-            self.told[topic] = Told(route, self.revision, removals)
+            self._told[topic] = (route, self.revision)
             self.happened.notify_all()
 
     def cut_watches(self) -> None:
@@ -99,11 +89,11 @@ class FakeNameServer(ScriptedNamesrv):
         with self.happened:
             answer = pb.BatchGetTopicRoutesResponse(header=self.header())
             for topic in request.topics:
-                told = self.told.get(topic)
-                if told is None or told.route is None:
+                route, _ = self._told.get(topic, (None, 0))
+                if route is None:
                     answer.topics_not_found.append(topic)
                 else:
-                    answer.routes.add(topic=topic, route=told.route)
+                    answer.routes.add(topic=topic, route=route)
             return answer
 
     def WatchTopicRoutes(  # noqa: N802
@@ -113,8 +103,6 @@ class FakeNameServer(ScriptedNamesrv):
         self.watch_requests.append(request)
         if not request.topics:
             abort(context, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_FIELD")
-        if not self.watches:
-            abort(context, grpc.StatusCode.UNIMPLEMENTED, "NOT_IMPLEMENTED")
         if self.refusals:
             abort(context, *self.refusals.pop(0))
         sent = -1
@@ -156,17 +144,12 @@ class FakeNameServer(ScriptedNamesrv):
                     header=self.header(), bookmark=True, request_count=watch.request_count
                 )
                 for topic, sent in watch.sent.items():
-                    self._add(answer, topic, sent)
+                    route, revision = self._told.get(topic, (None, 0))
+                    if revision > sent:
+                        answer.changes.add(topic=topic, route=route)
                     watch.sent[topic] = self.revision
                 told = (self.revision, watch.request_count)
             yield self.spoil(answer) if self.spoil else answer  # type: ignore[misc]
-
-    def _add(self, answer: pb.WatchTopicRoutesResponse, topic: str, sent: int) -> None:
-        told = self.told.get(topic)
-        if told is None and sent < 0:
-            answer.changes.add(topic=topic)
-        elif told is not None and told.revision > sent:
-            answer.changes.add(topic=topic, route=told.route, removals=told.removals if sent >= 0 else ())
 
     def encoded(self, answer: Message | bytes) -> bytes:
         return b"\xff is no message" if self.garbles else super().encoded(answer)

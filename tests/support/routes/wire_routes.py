@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from namesrv_api.v1 import route_data_pb2 as pb
-from namesrv_api.v1 import route_service_pb2
 
 from route_client.cache import Answer, Origin, Removal
 from route_client.route import GroupKey, TopicRoute, from_wire
@@ -63,14 +62,3 @@ def answer(
 def removal(reason: pb.RemovalReason) -> Removal:
     """A broker that left."""
     return Removal(GroupKey(CLUSTER, "broker-a"), 0, addr(), reason)
-
-
-def wire_removal(reason: pb.RemovalReason, broker_id: int | None = 0) -> route_service_pb2.BrokerRemoval:
-    """The same, as it travels."""
-    return route_service_pb2.BrokerRemoval(
-        cluster_name=CLUSTER,
-        broker_name="broker-a",
-        broker_id=broker_id,
-        broker_addr=addr("broker-a", broker_id or 0),
-        reason=reason,  # type: ignore[arg-type,unused-ignore]
-    )

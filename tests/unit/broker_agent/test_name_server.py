@@ -55,67 +55,57 @@ def test_the_next_call_follows_from_what_is_known(known: Known, wanted: Registra
     assert next_call(known, wanted, now=0.0) is call
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
+UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
 
 
-@pytest.fixture
-def status(clock: VirtualClock) -> NameServerStatus:
-    return NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(clock))
+def test_answers_are_counted_and_say_how_old_and_whose_the_registration_is() -> None:
+    clock, error = VirtualClock(), NameServerError(UNAVAILABLE)
+    status = NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(clock))
 
+    def accept(channel_id: str | None) -> None:
+        status.channel_id = channel_id
+        response = channel_pb.RegisterBrokerResponse(generation=1)
+        status.accepted(OLD, pb.REGISTRATION_KIND_FULL, channel_pb.RegisterBrokerRequest(channel_id="1"), response)
 
-def accept(status: NameServerStatus, kind: pb.RegistrationKind, *, channel_is_open: bool = True) -> None:
-    request = channel_pb.RegisterBrokerRequest(channel_id="1")
-    status.channel_id = "1" if channel_is_open else None
-    status.accepted(OLD, kind, request, channel_pb.RegisterBrokerResponse(generation=1))
-
-
-def test_the_age_counts_from_the_last_acceptance_or_confirmation(clock: VirtualClock, status: NameServerStatus) -> None:
-    seen = [status.confirmed_seconds_ago]
-    accept(status, pb.REGISTRATION_KIND_FULL)
+    ages = [status.confirmed_seconds_ago]
+    accept("1")
     clock.advance(30)
-    seen.append(status.confirmed_seconds_ago)
+    ages.append(status.confirmed_seconds_ago)
     status.version_answered("ns", changed=False, holds_any=True)
     clock.advance(7)
     status.version_not_answered()
     status.channel_ended("gone", was_open=True)
-    seen.append(status.confirmed_seconds_ago)
-    assert seen == [None, 30, 7]
-
-
-def test_a_name_server_that_lost_the_broker_may_have_given_its_id_away(status: NameServerStatus) -> None:
+    ages.append(status.confirmed_seconds_ago)
+    assert ages == [None, 30, 7]
     for holds_any in (True, False):
-        accept(status, pb.REGISTRATION_KIND_FULL)
+        accept("1")
         status.version_answered("ns", changed=True, holds_any=holds_any)
-        assert (status.known.held, status.known.id_doubtful) == (None, not holds_any)
-
-
-def test_calls_are_counted_by_kind_and_result(status: NameServerStatus) -> None:
-    accept(status, pb.REGISTRATION_KIND_FULL)
-    accept(status, pb.REGISTRATION_KIND_FULL, channel_is_open=False)
+        assert status.known.held is None
+        assert status.known.id_doubtful is not holds_any, "one that lost the broker may have given its id away"
+    accept(None)
     assert status.known.held is None
-    error = NameServerError(RichError(grpc.StatusCode.UNAVAILABLE, "away"))
     status.refused(NEW, pb.REGISTRATION_KIND_INCREMENT, error)
     status.not_sent(pb.REGISTRATION_KIND_INCREMENT, error)
-    assert status.counts == {(pb.REGISTRATION_KIND_FULL, "accepted"): 2, (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2}
+    assert status.counts == {
+        (pb.REGISTRATION_KIND_FULL, "accepted"): 4,
+        (pb.REGISTRATION_KIND_INCREMENT, "failed"): 2,
+        (pb.REGISTRATION_KIND_QUERY, "unchanged"): 1,
+        (pb.REGISTRATION_KIND_QUERY, "changed"): 2,
+        (pb.REGISTRATION_KIND_QUERY, "failed"): 1,
+    }
     report = status.report()
-    assert (report.full_registration_count, report.increment_count, report.generation) == (2, 0, 1)
-
-
-UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "no connection")
+    assert (report.full_registration_count, report.increment_count, report.generation) == (4, 0, 1)
 
 
 class Attempts:
     """Virtual time, a call that fails as told, and the waits between its attempts."""
 
-    def __init__(self, *errors: RichError, always: RichError | None = None) -> None:
+    def __init__(self, *errors: RichError) -> None:
         self.clock = VirtualClock(0.0)
         self.count = 0
         self.waits: list[float] = []
         self.stopping = threading.Event()
         self._errors = list(errors)
-        self._always = always
         self._retries = CallRetries(replace(agent_timing(self.clock), wait=self._wait), self.stopping)
 
     def run(self, deadline: float = 6.0) -> str:
@@ -123,9 +113,8 @@ class Attempts:
 
     def _call(self) -> str:
         self.count += 1
-        error = self._errors.pop(0) if self._errors else self._always
-        if error is not None:
-            raise NameServerError(error)
+        if self._errors:
+            raise NameServerError(self._errors.pop(0))
         return "answer"
 
     def _wait(self, stopping: threading.Event, seconds: float) -> bool:
@@ -144,7 +133,7 @@ def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
 
 
 def test_no_attempt_begins_after_the_deadline_or_once_the_agent_stops() -> None:
-    attempts = Attempts(always=UNAVAILABLE)
+    attempts = Attempts(*[UNAVAILABLE] * 100)
     with pytest.raises(NameServerError, match="no connection"):
         attempts.run(deadline=6.0)
     assert 3.0 < attempts.clock.seconds < 6.0
@@ -188,21 +177,8 @@ def test_a_defect_is_not_taken_for_a_passing_fault() -> None:
 # The pauses between channels, and the options of connections.
 
 
-def reopening(seed: int = 1) -> Reopening:
-    return Reopening(30.0, Timing(rng=random.Random(seed)))
-
-
-def came_back(seed: int, away_seconds: float, *, said_so: bool) -> float:
-    """When one agent has its channel again after a name server went away at 0."""
-    waits = reopening(seed)
-    now = waits.next_wait(shutting_down=said_so)
-    while now < away_seconds:
-        now += waits.next_wait(shutting_down=False)
-    return now
-
-
 def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
-    waits = [reopening(seed) for seed in range(300)]
+    waits = [Reopening(30.0, Timing(rng=random.Random(seed))) for seed in range(300)]
     for longest in (0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0):
         seen = [wait.next_wait(shutting_down=False) for wait in waits]
         assert 0.1 <= min(seen) < 0.6 * longest
@@ -210,18 +186,10 @@ def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
     for wait in waits:
         wait.succeeded()
     assert max(wait.next_wait(shutting_down=False) for wait in waits) <= 0.2
-
-
-@pytest.mark.parametrize(
-    ("away_seconds", "said_so", "most_in_a_second"),
-    [(0.0, True, 300), (2.0, False, 600), (2.0, True, 600), (60.0, False, 600)],
-)
-def test_a_thousand_agents_come_back_spread_over_seconds(
-    away_seconds: float, said_so: bool, most_in_a_second: int
-) -> None:
-    times = [came_back(seed, away_seconds, said_so=said_so) for seed in range(1_000)]
-    assert max(times) <= away_seconds + 5.0
-    assert max(Counter(int(time - away_seconds) for time in times).values()) < most_in_a_second
+    spread = [wait.next_wait(shutting_down=True) for wait in waits]
+    assert 0.1 <= min(spread) < 0.5, "it is anything up to the longest once a name server says that it goes"
+    assert 4.5 < max(spread) <= 5.0
+    assert max(Counter(map(int, spread)).values()) < 90, "not all agents come back in the same second"
 
 
 def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
@@ -229,36 +197,9 @@ def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
         assert ("grpc.enable_retries", 0) in options
 
 
-def test_a_name_server_that_left_leaves_no_metrics_even_if_its_last_call_ends_later() -> None:
-    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
-    calls = NameServerCalls(registry, None)
-    observe = calls.of(endpoint)
-    with observe(channel_pb.QueryDataVersionRequest()):
-        calls.forget(endpoint)
-    with observe(channel_pb.QueryDataVersionRequest()):
-        pass
-    assert [sample for family in registry.collect() for sample in family.samples] == []
-
-
 class Unavailable(grpc.RpcError):
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
-
-
-def test_calls_to_a_name_server_are_counted_and_timed_by_their_code() -> None:
-    registry, endpoint = CollectorRegistry(), Endpoint("127.0.0.1", 9876)
-    observe = NameServerCalls(registry, None).of(endpoint)
-    with observe(channel_pb.OpenChannelRequest()) as metadata:
-        assert metadata == ()
-    for error in (Unavailable(), ValueError("the channel is closed")):
-        with pytest.raises(type(error)), observe(channel_pb.OpenChannelRequest()):
-            raise error
-    labels = {"grpc_method": "namesrv_api.v1.RegistrationService/OpenChannel", "grpc_target": "127.0.0.1:9876"}
-    assert registry.get_sample_value("grpc_client_attempt_started_total", labels) == 3
-    for name in ("attempt", "call"):
-        for code in ("OK", "UNAVAILABLE", "CANCELLED"):
-            duration = f"grpc_client_{name}_duration_seconds_count"
-            assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
 
 
 class Traces:
@@ -272,13 +213,31 @@ class Traces:
         return lambda code: self.ended.append((method, target, code))
 
 
-def test_calls_with_one_answer_have_spans_that_end_with_their_code() -> None:
-    traces: Any = Traces()
-    observe = NameServerCalls(CollectorRegistry(), traces).of(Endpoint("127.0.0.1", 9876))
+def test_calls_are_counted_timed_and_traced_until_their_name_server_leaves() -> None:
+    registry, traces, endpoint = CollectorRegistry(), Traces(), Endpoint("127.0.0.1", 9876)
+    telemetry: Any = traces
+    calls = NameServerCalls(registry, telemetry)
+    observe = calls.of(endpoint)
     with observe(channel_pb.OpenChannelRequest()) as metadata:
-        assert metadata == ()
-    with pytest.raises(Unavailable), observe(channel_pb.QueryDataVersionRequest()) as metadata:
-        raise Unavailable
-    assert metadata == (("traceparent", "1"),)
-    method = "namesrv_api.v1.RegistrationService/QueryDataVersion"
-    assert traces.ended == [(method, "127.0.0.1:9876", grpc.StatusCode.UNAVAILABLE)]
+        assert metadata == (), "a stream has no span"
+    for error in (Unavailable(), ValueError("the channel is closed")):
+        with pytest.raises(type(error)), observe(channel_pb.QueryDataVersionRequest()) as metadata:
+            raise error
+        assert metadata == (("traceparent", "1"),)
+    service, target = "namesrv_api.v1.RegistrationService", "127.0.0.1:9876"
+    for method, codes in (("OpenChannel", ["OK"]), ("QueryDataVersion", ["UNAVAILABLE", "CANCELLED"])):
+        labels = {"grpc_method": f"{service}/{method}", "grpc_target": target}
+        assert registry.get_sample_value("grpc_client_attempt_started_total", labels) == len(codes)
+        for code in codes:
+            for name in ("attempt", "call"):
+                duration = f"grpc_client_{name}_duration_seconds_count"
+                assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
+    codes_of_spans = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED]
+    assert traces.ended == [(f"{service}/QueryDataVersion", target, code) for code in codes_of_spans]
+    with observe(channel_pb.OpenChannelRequest()):
+        calls.forget(endpoint)
+    with observe(channel_pb.OpenChannelRequest()):
+        pass
+    assert [sample for family in registry.collect() for sample in family.samples] == [], "not even of its last call"
+    with NameServerCalls(CollectorRegistry(), None).of(endpoint)(channel_pb.QueryDataVersionRequest()) as metadata:
+        assert metadata == (), "without telemetry"

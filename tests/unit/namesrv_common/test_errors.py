@@ -89,12 +89,9 @@ ERROR = RichError(
 )
 
 
-def test_an_error_comes_back_as_it_was_sent() -> None:
+def test_an_error_comes_back_as_sent_with_the_pushback_that_grpc_reads() -> None:
     assert read(ERROR, ERROR.trailers()) == ERROR
     assert str(ERROR) == "INVALID_ARGUMENT INVALID_FIELD: broker.broker_id: is -1"
-
-
-def test_a_retry_hint_is_also_in_the_trailer_that_grpc_itself_reads() -> None:
     assert dict(ERROR.trailers())[PUSHBACK_KEY] == "1500"
     assert PUSHBACK_KEY not in dict(replace(ERROR, retry_after_seconds=None).trailers())
 

@@ -57,10 +57,8 @@ class Follower:
         self.clock = VirtualClock()
         self.told: list[int | str] = []
         self.loads = 0
-        self.writes: list[str] = []
-        """What is written while the file is read, one after the other."""
-        self.hang: Callable[[], object] = lambda: None
-        """What a read waits for."""
+        self.meanwhile: Callable[[], object] = lambda: None
+        """What happens while the file is read."""
         self.reloaded = self.made()
 
     def made(self, **more: Any) -> WatchedFile[int]:
@@ -75,13 +73,11 @@ class Follower:
 
     def _load(self) -> int:
         self.loads += 1
-        self.hang()
         try:
             number = int(self.path.read_text())
         except OSError as error:
             raise ValueError(error.strerror) from error
-        if self.writes:
-            self.path.write_text(self.writes.pop(0))
+        self.meanwhile()
         return number
 
     def look(self) -> tuple[int, int]:
@@ -113,8 +109,9 @@ def test_a_change_is_taken_when_two_looks_a_second_apart_have_seen_it(follower: 
 def test_a_file_that_is_written_while_it_is_read_is_read_again(follower: Follower) -> None:
     follower.path.write_text("22")
     follower.look()
-    follower.writes = ["333"]
+    follower.meanwhile = lambda: follower.path.write_text("333")
     assert follower.look() == (1, 1)
+    follower.meanwhile = lambda: None
     assert follower.look() == (1, 1), "it has looked like this once"
     assert follower.look() == (2, 333)
 
@@ -157,9 +154,10 @@ def test_a_disk_that_hangs_holds_up_one_user_for_as_long_as_it_allows(follower: 
     disk, before = threading.Event(), {*threading.enumerate()}
     follower.path.write_text("22")
     follower.look()
-    follower.hang = disk.wait
+    follower.meanwhile = disk.wait
     follower.clock.advance(CHECK_SECONDS)
     assert follower.reloaded.refreshed_within(0.01) == (1, 1)
+    eventually(lambda: follower.loads == 2)
     follower.clock.advance(CHECK_SECONDS)
     assert follower.reloaded.refreshed_within(60) == (1, 1), "it does not wait for a look under way"
     assert len({*threading.enumerate()} - before) == 1

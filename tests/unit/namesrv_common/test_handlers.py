@@ -13,7 +13,7 @@ from unittest import mock
 
 import grpc
 import pytest
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health_pb2 as pb
 from structlog.testing import capture_logs
 
@@ -22,6 +22,7 @@ from namesrv_common.errors import invalid_field
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
 from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Gate
+from tests.support.calls_from_nowhere import CONTEXT, Caller
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Health"]
 REQUEST = pb.HealthCheckRequest(service="s").SerializeToString()
@@ -31,24 +32,16 @@ GONE = grpc.aio.InternalError()
 Work = Callable[[], Any]
 
 
-class Reader:
-    """A call's context: what was sent to its caller."""
+class Reader(Caller):
+    """A call's context: the error that its caller got. A reader of messages has left."""
 
-    def __init__(self, writing: Callable[[], Any] | None = None) -> None:
-        self.written: list[bytes] = []
+    def __init__(self, before_write: Callable[[], None] = lambda: None) -> None:
         self.error: RichError | None = None
-        self._writing = writing
+        self._before_write = before_write
 
-    def invocation_metadata(self) -> tuple[()]:
-        return ()
-
-    def peer(self) -> str:
-        return "ipv4:127.0.0.1:50000"
-
-    async def write(self, message: bytes) -> None:
-        if self._writing is not None:
-            await self._writing()
-        self.written.append(message)
+    async def write(self, _message: bytes) -> None:
+        self._before_write()
+        raise GONE
 
     async def abort(self, code: grpc.StatusCode, details: str, trailing_metadata: Any) -> None:
         self.error = RichError.of(grpc.aio.AioRpcError(code, grpc.aio.Metadata(), trailing_metadata, details, None))
@@ -99,10 +92,8 @@ class Tally(Gate):
 class World:
     """The handlers of a program, and what they were made with."""
 
-    def __init__(
-        self, work: Work, *, tally: Tally | None = None, inline_calls: tuple[str, ...] = ("Check",), **options: Any
-    ) -> None:
-        self.part, self.tally = Part(work, inline_calls), tally or Tally()
+    def __init__(self, work: Work, inline_calls: tuple[str, ...] = ("Check",), **options: Any) -> None:
+        self.part, self.tally = Part(work, inline_calls), Tally()
         self.ended_with: list[grpc.StatusCode] = []
         observer: Any = SimpleNamespace(of=lambda _method, **_: lambda _metadata: self.ended_with.append)
         handlers = CallHandlers(FAILURES, 20.0, gate_of=lambda _: self.tally, observers=(observer,), **options)
@@ -124,17 +115,11 @@ class World:
 
 
 def answering(answer: Any) -> Work:
-    async def work() -> Any:
-        return answer
-
-    return work
+    return mock.AsyncMock(return_value=answer)
 
 
-def failing(error: BaseException) -> Work:
-    async def work() -> Any:
-        raise error
-
-    return work
+def failing(error: Exception) -> Work:
+    return mock.AsyncMock(side_effect=error)
 
 
 @pytest.mark.parametrize("answer", [b"\x08\x01", pb.HealthCheckResponse(status=1)])
@@ -185,11 +170,7 @@ async def test_a_stream_holds_nothing_of_its_request_and_a_gone_reader_is_no_def
     world, request = World(answering(b"message")), bytes(bytearray(REQUEST))
     before, while_open = sys.getrefcount(request), list[tuple[int, int]]()
 
-    async def writing() -> None:
-        while_open.append((world.tally.taken, sys.getrefcount(request)))
-        raise GONE
-
-    reader = Reader(writing)
+    reader = Reader(lambda: while_open.append((world.tally.taken, sys.getrefcount(request))))
     with capture_logs() as lines, pytest.raises(asyncio.CancelledError):
         await world.handlers["Watch"].unary_stream(request, reader)
     assert while_open == [(0, before)]
@@ -204,7 +185,7 @@ async def test_a_stream_holds_nothing_of_its_request_and_a_gone_reader_is_no_def
 async def test_a_stream_refuses_a_request_larger_than_it_needs(
     large_streams: tuple[str, ...], reason: str | None
 ) -> None:
-    world, reader = World(answering(b"message"), large_streams=large_streams), Reader(failing(GONE))
+    world, reader = World(answering(b"message"), large_streams=large_streams), Reader()
     padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
     with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
         await world.handlers["Watch"].unary_stream(padded, reader)
@@ -212,21 +193,15 @@ async def test_a_stream_refuses_a_request_larger_than_it_needs(
 
 
 def test_who_is_not_let_in_takes_no_room() -> None:
-    class Closed(Tally):
-        def enter(self, _context: Context) -> None:
-            raise invalid_field("caller", "is unknown")
-
-    assert World(answering(b""), tally=Closed()).refused().reason == "INVALID_FIELD"
+    world = World(answering(b""))
+    with mock.patch.object(world.tally, "enter", side_effect=invalid_field("caller", "is unknown")):
+        assert world.refused().reason == "INVALID_FIELD"
 
 
 def test_a_request_that_is_refused_or_no_message_is_not_held_by_its_answer() -> None:
     refusal, unreadable = invalid_field("service", "is bad"), DecodeError("half parsed")
-
-    async def parse_half(*_: object) -> Message:
-        raise unreadable
-
     assert World(failing(refusal)).refused().reason == "INVALID_FIELD"
-    large = World(answering(b"answer"), inline_calls=(), parse_large=parse_half).refused()
+    large = World(answering(b"answer"), inline_calls=(), parse_large=failing(unreadable)).refused()
     assert large.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.__traceback__ is unreadable.__traceback__ is None
 
@@ -243,9 +218,12 @@ def watch(health: HealthService, service: str, context: Any = None) -> Any:
 
 
 async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
-    health = HealthService()
-    stuck, reading = watch(health, "a"), watch(health, "a")
+    health, request = HealthService(), pb.HealthCheckRequest(service="a")
+    references = sys.getrefcount(request)
+    stuck: Any = health.Watch(request, CONTEXT)
+    reading = watch(health, "a")
     told = [(await anext(stuck)).status]
+    assert sys.getrefcount(request) == references, "an open watch keeps its request"
     for status in (IS_SERVING, IS_NOT_SERVING, IS_SERVING):
         health.set("a", status)
         told.append((await anext(reading)).status)
@@ -256,14 +234,6 @@ async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_st
     await stuck.aclose()
     await reading.aclose()
     assert told == [IS_UNKNOWN, IS_SERVING, IS_NOT_SERVING, IS_SERVING, IS_NOT_SERVING, IS_NOT_SERVING]
-
-
-async def test_an_open_watch_does_not_keep_its_request() -> None:
-    request = pb.HealthCheckRequest(service="a")
-    before = sys.getrefcount(request)
-    open_watch: Any = HealthService().Watch(request, mock.Mock())
-    await anext(open_watch)
-    assert sys.getrefcount(request) == before
 
 
 async def test_names_that_no_service_has_are_refused() -> None:

@@ -8,10 +8,11 @@ import random
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import strategies as st
-from hypothesis.stateful import invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
@@ -32,19 +33,6 @@ from tests.support.virtual_clock import VirtualClock
 LIMITS = ResponseLimits(bytes=1_000, rows=10, seconds=60.0)
 
 
-def test_an_answer_is_accepted_up_to_each_limit_and_again_once_begun_anew() -> None:
-    clock = VirtualClock()
-    budget = ResponseBudget("a snapshot", LIMITS, clock.monotonic)
-    clock.advance(1_000.0)  # nothing has come yet: the time before counts elsewhere
-    for _ in range(2):
-        budget.take(400, 4)
-        clock.advance(60.0)
-        budget.take(600, 6)
-        assert (budget.bytes, budget.rows) == (1_000, 10)
-        budget.begin_anew()
-        clock.advance(61.0)
-
-
 @pytest.mark.parametrize(
     ("taken_bytes", "rows", "seconds", "problem"),
     [
@@ -53,9 +41,17 @@ def test_an_answer_is_accepted_up_to_each_limit_and_again_once_begun_anew() -> N
         (1_000, 10, 61.0, "61 seconds so far, over the limit of 60"),
     ],
 )
-def test_an_answer_over_a_limit_is_refused(taken_bytes: int, rows: int, seconds: float, problem: str) -> None:
+def test_an_answer_is_accepted_up_to_each_limit_and_again_once_begun_anew(
+    taken_bytes: int, rows: int, seconds: float, problem: str
+) -> None:
     clock = VirtualClock()
     budget = ResponseBudget("a snapshot", LIMITS, clock.monotonic)
+    for _ in range(2):
+        clock.advance(1_000.0)  # nothing has come yet: the time before counts elsewhere
+        budget.take(400, 4)
+        clock.advance(60.0)
+        budget.take(600, 6)
+        budget.begin_anew()
     budget.take(0)
     clock.advance(seconds)
     with pytest.raises(ResponseTooLarge, match=f"^a snapshot has {problem}$"):
@@ -93,21 +89,15 @@ def test_a_line_stands_for_its_time_and_says_how_many_before_it_were_suppressed(
     assert [line["not_told"] for line in lines] == suppressed
 
 
-@pytest.mark.parametrize(
-    ("options", "jitter", "steps"),
-    [
-        ({}, (0.5, 1.0), [0.2, 0.4, 0.8, 1.0, 1.0]),
-        ({"jitter": (0.8, 1.2), "factor": 1.6}, (0.8, 1.2), [0.2, 0.32, 0.512, 0.8192, 1.0]),
-    ],
-    ids=["default", "given"],
-)
-def test_the_backoff_grows_up_to_its_longest_step_with_jitter(
-    options: dict[str, Any], jitter: tuple[float, float], steps: list[float]
-) -> None:
-    backoff, same_chance = Backoff(0.2, 1.0, rng=random.Random(7), **options), random.Random(7)
-    for failures, step in enumerate(steps, start=1):
+def test_the_backoff_grows_up_to_its_longest_step_with_jitter() -> None:
+    jitter = (0.8, 1.2)
+    backoff, same_chance = Backoff(0.2, 1.0, jitter, rng=random.Random(7), factor=1.6), random.Random(7)
+    for failures, step in enumerate([0.2, 0.32, 0.512, 0.8192, 1.0, 1.0], start=1):
         assert backoff.after(failures) == pytest.approx(step * same_chance.uniform(*jitter))
-    assert backoff.after(10**6) == pytest.approx(same_chance.uniform(*jitter))
+    by_default = Backoff(0.2, 1.0, rng=random.Random(7))
+    default_chance = random.Random(7)
+    for failures, step in ((2, 0.4), (10**6, 1.0)):
+        assert by_default.after(failures) == pytest.approx(step * default_chance.uniform(0.5, 1.0))
 
 
 GREEDY, HONEST, OPERATOR = Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True)
@@ -130,28 +120,12 @@ def test_a_caller_has_its_share_and_is_told_whose_bound_it_met() -> None:
     assert take_all(shares, HONEST) == (30, {"name": "things", "value": "81", "limit": "80", "caller": EVERYBODY})
     assert take_all(shares, OPERATOR) == (20, {"name": "things", "value": "101", "limit": "100", "caller": EVERYBODY})
     assert (shares.used, shares.refused) == (100, 3)
-
-
-def test_rules_are_percents_and_a_caller_has_one_of_the_fewest_things() -> None:
-    assert take_all(Shares("things", 1), GREEDY)[0] == 1
-    shares = Shares("things", 1_000, ShareRules(caller_percent=10, kept_percent=0))
-    assert [take_all(shares, Sharer(str(number)))[0] for number in range(11)] == [100] * 10 + [0]
-
-
-@pytest.mark.parametrize("rules", [ShareRules(), ShareRules(caller_percent=100), ShareRules(kept_percent=0)])
-@pytest.mark.parametrize("most", [0, 1, 3, 10])
-def test_there_is_room_for_anyone_exactly_while_nobody_could_be_refused(most: int, rules: ShareRules) -> None:
-    shares = Shares("things", most, rules)
-    while shares.has_room_for_anyone():
-        for sharer in (GREEDY, HONEST, OPERATOR, MACHINE):
-            with shares.holding(sharer):
-                pass
-            with pytest.raises(ZeroDivisionError), shares.holding(sharer):
-                raise ZeroDivisionError
-        shares.take(GREEDY)
-    assert shares.refused == 0
-    with refuses(CommonReason.LIMIT_EXCEEDED):
-        shares.take(GREEDY)
+    shares.give_back(HONEST)
+    with shares.holding(OPERATOR):
+        assert shares.used == 100
+    with pytest.raises(ZeroDivisionError), shares.holding(OPERATOR):
+        raise ZeroDivisionError
+    assert (shares.used, shares.refused) == (99, 3)
 
 
 @pytest.mark.parametrize(
@@ -162,6 +136,9 @@ def test_there_is_room_for_anyone_exactly_while_nobody_could_be_refused(most: in
         ("ipv6:[2001:db8:1:2:3::4]:4711", "2001:db8:1:2::/64"),
         ("unix:/run/namesrv.sock", LOOPBACK),
         ("rocketmq:2001:db8:1:2:3::4:4711", "2001:db8:1:2::/64"),
+        ("rocketmq:fe80::1%eth0:4711", "fe80::/64"),
+        ("rocketmq:::ffff:10.0.0.1:4711", "10.0.0.1"),
+        ("rocketmq:::ffff:127.0.0.1:4711", LOOPBACK),
         ("rocketmq:unknown", "unknown"),
     ],
 )
@@ -172,6 +149,7 @@ def test_without_an_identity_it_is_the_address_whatever_the_port(peer: str, name
 
 
 SHARERS = (GREEDY, HONEST, OPERATOR, MACHINE)
+RULES = (ShareRules(), ShareRules(caller_percent=100), ShareRules(caller_percent=10, kept_percent=0))
 
 
 class SharesMachine(Machine):
@@ -179,9 +157,11 @@ class SharesMachine(Machine):
 
     outcomes = frozenset({"taken", "over its share", "kept for operators", "all taken"})
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.shares = Shares("things", 20)
+    @initialize(most=st.sampled_from([0, 1, 3, 20]), rules=st.sampled_from(RULES))
+    def begin(self, most: int, rules: ShareRules) -> None:
+        self.shares = Shares("things", most, rules)
+        self.most, self.most_of_caller = most, max(1, most * rules.caller_percent // 100)
+        self.most_but_of_operators = most - most * rules.kept_percent // 100
         self.held: list[tuple[Sharer, int]] = []
 
     def of(self, sharer: Sharer) -> int:
@@ -190,13 +170,14 @@ class SharesMachine(Machine):
     @rule(sharer=st.sampled_from(SHARERS), amount=st.integers(1, 12))
     def take(self, sharer: Sharer, amount: int) -> None:
         used = sum(held for _, held in self.held) + amount
-        fits = used <= (20 if sharer.is_operator else 16) and (sharer is MACHINE or self.of(sharer) + amount <= 10)
+        of_all = self.most if sharer.is_operator else self.most_but_of_operators
+        fits = used <= of_all and (sharer is MACHINE or self.of(sharer) + amount <= self.most_of_caller)
         try:
             self.shares.take(sharer, amount)
         except Refused:
             assert not fits
-            whole = "all taken" if used > 20 else "kept for operators"
-            self.reaches("over its share" if used <= 16 else whole)
+            whole = "all taken" if used > self.most else "kept for operators"
+            self.reaches("over its share" if used <= self.most_but_of_operators else whole)
         else:
             assert fits
             self.reaches("taken")
@@ -210,6 +191,11 @@ class SharesMachine(Machine):
     @invariant()
     def what_is_used_is_what_is_held(self) -> None:
         assert self.shares.used == sum(amount for _, amount in self.held)
+
+    @invariant()
+    def there_is_room_for_anyone_while_nobody_could_be_refused(self) -> None:
+        nobody = self.shares.used < min(self.most_of_caller, self.most_but_of_operators)
+        assert self.shares.has_room_for_anyone() == nobody
 
 
 TestSharesMachine = machine_test(SharesMachine, 100, steps=50)
@@ -234,74 +220,41 @@ def refused() -> None:
     raise REFUSAL
 
 
-async def check_once_begun(calls: OpenCalls, call: asyncio.Task[None]) -> None:
-    """Checks open calls after this one has done its first step."""
-    await asyncio.wait([call], timeout=0)
+async def test_a_call_that_swallows_its_end_is_refused_unless_its_caller_left() -> None:
+    calls = OpenCalls()
+
+    async def call(*swallowed: type[BaseException]) -> None:
+        with calls.while_allowed(refused), contextlib.suppress(*swallowed):
+            await asyncio.Event().wait()
+
+    refuse_it, leave_it = asyncio.create_task(call(asyncio.CancelledError)), asyncio.create_task(call())
+    await asyncio.wait([refuse_it, leave_it], timeout=0)
     await calls.check_again()
-
-
-async def test_a_call_whose_caller_has_gone_too_is_cancelled() -> None:
-    calls = OpenCalls()
-
-    async def waiting() -> None:
-        with calls.while_allowed(refused):
-            await asyncio.Event().wait()
-
-    call = asyncio.create_task(waiting())
-    await check_once_begun(calls, call)
-    call.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await call
-
-
-async def test_a_call_that_swallows_its_end_is_refused_all_the_same() -> None:
-    calls = OpenCalls()
-
-    async def stubborn() -> None:
-        with calls.while_allowed(refused), contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-
-    call = asyncio.create_task(stubborn())
-    await check_once_begun(calls, call)
+    leave_it.cancel()
     with refuses(CommonReason.NOT_PERMITTED):
-        await call
-    assert call.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
-
-
-async def test_a_call_that_has_ended_is_not_checked() -> None:
-    calls = OpenCalls()
-    with calls.while_allowed(partial(pytest.fail, "it has ended")):
-        pass
-    await calls.check_again()
-
-
-class Connection:
-    """Something open that is no task."""
-
-    def __init__(self) -> None:
-        self.ended_with: list[Refused] = []
-
-    def check(self) -> None:
-        raise REFUSAL
-
-    def end(self, refusal: Refused) -> None:
-        self.ended_with.append(refusal)
+        await refuse_it
+    assert refuse_it.cancelling() == 0, "nobody but us cancelled it, and what answers it may still wait"
+    with pytest.raises(asyncio.CancelledError):
+        await leave_it
 
 
 async def test_each_call_that_lasts_is_ended_once_and_others_run_between_slices() -> None:
-    calls, connections, left = OpenCalls(), [Connection() for _ in range(3 * CHECK_SLICE)], Connection()
+    calls = OpenCalls()
+    left, *connections = (mock.Mock(**{"check.side_effect": REFUSAL}) for _ in range(3 * CHECK_SLICE + 1))
     for connection in (*connections, left):
         calls.add(connection)
+    with calls.while_allowed(partial(pytest.fail, "it has ended")):
+        pass
     checking = asyncio.create_task(calls.check_again())
     seen = []
     while not checking.done():
         await asyncio.sleep(0)
         calls.remove(left)
-        seen.append(sum(len(connection.ended_with) for connection in connections))
+        seen.append(sum(connection.end.call_count for connection in connections))
     assert set(seen) == {CHECK_SLICE, 2 * CHECK_SLICE, 3 * CHECK_SLICE}
     await calls.check_again()
-    assert all(connection.ended_with == [REFUSAL] for connection in connections)
-    assert not left.ended_with
+    assert all(connection.end.call_args_list == [mock.call(REFUSAL)] for connection in connections)
+    left.end.assert_not_called()
 
 
 class Transport(asyncio.Transport):
@@ -326,24 +279,18 @@ def heard(connections: Connections, address: str, count: int) -> list[Transport]
     return made
 
 
-def cut(transports: list[Transport]) -> list[bool]:
-    return [transport.is_cut for transport in transports]
+def test_beyond_a_bound_who_has_most_loses_its_most_silent_connection() -> None:
+    connections = Connections(7, 3)
 
+    def cut() -> list[list[bool]]:
+        return [[transport.is_cut for transport in transports] for transports in (most, few, one)]
 
-def test_an_address_beyond_its_bound_loses_the_connection_silent_for_longest() -> None:
-    connections = Connections(9, 3)
-    held, other = heard(connections, "10.0.0.1", 3), heard(connections, "10.0.0.2", 1)
-    connections.heard(held[0])
-    heard(connections, "10.0.0.1", 1)
-    assert cut([*held, *other]) == [False, True, False, False]
-    connections.heard(held[1])  # what was cut does not come back
-    assert cut([*held, *other]) == [False, True, False, False]
-
-
-def test_beyond_the_bound_of_all_the_address_with_most_loses_a_connection() -> None:
-    connections = Connections(6, 9)
-    few, most, some = (heard(connections, f"10.0.0.{number}", number) for number in (1, 3, 2))
-    heard(connections, "10.0.0.9", 1)
-    assert [cut(few), cut(most), cut(some)] == [[False], [True, False, False], [False, False]]
+    one, few, most = (heard(connections, f"10.0.0.{count}", count) for count in (1, 2, 3))
+    connections.heard(most[0])
+    heard(connections, "10.0.0.3", 1)  # one too many of this address
+    connections.heard(most[1])  # what was cut does not come back
+    assert cut() == [[False, True, False], [False, False], [False]]
+    heard(connections, "10.0.0.9", 2)  # one too many of all
+    assert cut() == [[False, True, True], [False, False], [False]]
     connections.cut_all()
-    assert all(cut([*few, *most, *some]))
+    assert cut() == [[True, True, True], [True, True], [True]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from namesrv_common.endpoints import LOOPBACK, Endpoint, owner_of, parse_endpoints
+from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.topic_names import (
     MAX_NAME_LENGTH,
     TopicKind,
@@ -64,22 +64,13 @@ LONGEST_PREFIX = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [
-        ("rack", "r1"),
-        ("rack", ""),
-        ("topology.kubernetes.io/zone", "eu-1_A.b"),
-        ("k" * 63, "v" * 63),
-        (f"{LONGEST_PREFIX}/0", "0"),
-    ],
-)
-def test_labels_that_kubernetes_takes_are_taken(key: str, value: str) -> None:
-    assert label_problem({key: value}) is None
-
-
-@pytest.mark.parametrize(
     ("label", "problem"),
     [
+        ("rack=r1", "None"),
+        ("rack=", "None"),
+        ("topology.kubernetes.io/zone=eu-1_A.b", "None"),
+        (f"{'k' * 63}={'v' * 63}", "None"),
+        (f"{LONGEST_PREFIX}/0=0", "None"),
         ("=v", "name '' must have ASCII letters"),
         ("/rack=v", "prefix '' must be a DNS subdomain"),
         ("a/b/c=v", "prefix 'a/b' must be a DNS subdomain"),
@@ -93,9 +84,9 @@ def test_labels_that_kubernetes_takes_are_taken(key: str, value: str) -> None:
         ("rack=r 1", "has the key 'rack', whose value 'r 1' must have ASCII letters"),
     ],
 )
-def test_other_labels_are_refused_with_key_part_and_rule(label: str, problem: str) -> None:
+def test_labels_of_kubernetes_are_taken_and_others_refused_with_the_rule(label: str, problem: str) -> None:
     key, _, value = label.partition("=")
-    assert problem in (label_problem({key: value}) or "")
+    assert problem in str(label_problem({key: value}))
 
 
 @pytest.mark.parametrize("text", ["a:1;b:2", "a:1,b:2", "a:1 b:2", "a:1; b:2", "a:1 ,b:2", " a:1\n\tb:2 ", "a:1  b:2"])
@@ -137,20 +128,3 @@ def test_loopback_is_known_by_address_and_by_name() -> None:
     beyond = [Endpoint.parse(text).is_loopback for text in ("0.0.0.0:1", "10.0.0.1:1", "[::]:1", "example.com:1")]
     assert loopback == [True] * 4
     assert beyond == [False] * 4
-
-
-@pytest.mark.parametrize(
-    ("address", "owner"),
-    [
-        ("127.0.0.1", LOOPBACK),
-        ("::1", LOOPBACK),
-        ("::ffff:127.0.0.1", LOOPBACK),
-        ("::ffff:10.0.0.1", "10.0.0.1"),
-        ("2001:db8::1", "2001:db8::/64"),
-        ("2001:db8:0:1::1", "2001:db8:0:1::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("unknown", "unknown"),
-    ],
-)
-def test_an_address_counts_for_itself_its_site_or_loopback(address: str, owner: str) -> None:
-    assert owner_of(address) == owner

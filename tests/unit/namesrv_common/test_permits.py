@@ -50,29 +50,38 @@ def permits(tmp_path: Path) -> Permits:
     return read_permits(path)
 
 
-@pytest.fixture
-def broker_a(permits: Permits) -> Principal:
-    return of_certificate(["broker-a.example"], permits)
-
-
-def test_a_principal_is_known_by_a_name_of_its_certificate(permits: Permits, broker_a: Principal) -> None:
-    assert broker_a.name == "broker-a"
-    assert of_certificate(["x", "spiffe://prod/broker-a"], permits) is broker_a
-    assert of_certificate(["broker-a", "BROKER-A.EXAMPLE"], permits) == Principal("broker-a")
-
-
 def shown(*authorizations: str) -> Any:
     """A call with these values of ``authorization``."""
     metadata = [("other", "Bearer secret"), *(("authorization", value) for value in authorizations)]
     return SimpleNamespace(invocation_metadata=lambda: metadata)
 
 
-def test_a_call_shows_its_token_after_a_scheme_in_any_case_or_none(permits: Permits) -> None:
-    for value in ("Bearer secret", "bEARER secret"):
-        found = of_token(shown(value), permits)
-        assert found is not None
-        assert found.name == "ops@example"
+def is_allowed(check: Callable[[], None]) -> bool:
+    """Whether a check passes; it may fail only with NOT_PERMITTED."""
+    try:
+        check()
+    except Refused as error:
+        if error.reason != CommonReason.NOT_PERMITTED:
+            raise
+        return False
+    return True
+
+
+def test_who_shows_certificate_or_token_may_do_what_is_granted_alone(permits: Permits) -> None:
+    broker = of_certificate(["x", "spiffe://prod/broker-a"], permits)
+    assert of_certificate(["broker-a.example"], permits) is broker
+    assert of_certificate(["broker-a", "BROKER-A.EXAMPLE"], permits) == Principal("broker-a")
+    ops = of_token(shown("Bearer secret"), permits)
+    assert ops is not None
+    assert of_token(shown("bEARER secret"), permits) is ops
     assert of_token(shown(), permits) is None
+    granted = {who.name: [each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker, ops)}
+    assert granted == {"broker-a": [Permission.LOOKUP, Permission.REGISTER], "ops@example": [Permission.ADMINISTER]}
+    groups = [("DefaultCluster", "broker-a"), ("TestEast", "anything")]
+    others = [("DefaultCluster", "broker-ab"), ("XTest", "anything"), ("Test", "x/y"), ("", "DefaultCluster/broker-a")]
+    for group in (*groups, *others, ("DefaultCluster", "broker-a\n")):
+        brokers = [NamedBroker(groups[0]), NamedBroker(group)]
+        assert is_allowed(partial(broker.check_brokers, brokers)) == (group in groups), group
 
 
 @pytest.mark.parametrize(
@@ -89,58 +98,13 @@ def test_a_token_in_another_form_is_refused_and_not_repeated(permits: Permits, v
     assert "secret" not in refused.value.text
 
 
-@pytest.mark.parametrize(
-    ("with_tls", "client_ca", "events"),
-    [
-        (False, None, ["tokens_without_tls", "permits_without_client_certificates"]),
-        (True, None, ["permits_without_client_certificates"]),
-        (True, Path("ca"), []),
-    ],
-)
-def test_permits_that_no_caller_can_show_safely_are_logged(
-    permits: Permits, client_ca: Path | None, events: list[str], *, with_tls: bool
-) -> None:
+def test_permits_that_no_caller_can_show_safely_are_logged(permits: Permits) -> None:
     with capture_logs() as lines:
-        warn_of_permits(permits, with_tls=with_tls, client_ca=client_ca)
-        warn_of_permits(Permits(), with_tls=with_tls, client_ca=client_ca)
-    assert [line["event"] for line in lines] == events
-
-
-def is_allowed(check: Callable[[], None]) -> bool:
-    """Whether a check passes; it may fail only with NOT_PERMITTED."""
-    try:
-        check()
-    except Refused as error:
-        if error.reason != CommonReason.NOT_PERMITTED:
-            raise
-        return False
-    return True
-
-
-def test_what_is_not_granted_is_denied(permits: Permits, broker_a: Principal) -> None:
-    ops = of_token(shown("Bearer secret"), permits)
-    assert ops is not None
-    granted = [[each for each in Permission if is_allowed(partial(who.check, each))] for who in (broker_a, ops)]
-    assert granted == [[Permission.LOOKUP, Permission.REGISTER], [Permission.ADMINISTER]]
-
-
-@pytest.mark.parametrize(
-    ("cluster", "name", "fits"),
-    [
-        ("DefaultCluster", "broker-a", True),
-        ("DefaultCluster", "broker-ab", False),
-        ("TestEast", "anything", True),
-        ("XTest", "anything", False),
-        ("Test", "x/y", False),
-        ("", "DefaultCluster/broker-a", False),
-        ("DefaultCluster", "broker-a\n", False),
-    ],
-)
-def test_a_group_is_permitted_by_the_whole_of_both_names(
-    broker_a: Principal, cluster: str, name: str, *, fits: bool
-) -> None:
-    brokers = [NamedBroker(("DefaultCluster", "broker-a")), NamedBroker((cluster, name))]
-    assert is_allowed(partial(broker_a.check_brokers, brokers)) is fits
+        for with_tls, client_ca in ((False, None), (True, None), (True, Path("ca"))):
+            warn_of_permits(permits, with_tls=with_tls, client_ca=client_ca)
+            warn_of_permits(Permits(), with_tls=with_tls, client_ca=client_ca)
+    of_certificates = "permits_without_client_certificates"
+    assert [line["event"] for line in lines] == ["tokens_without_tls", of_certificates, of_certificates]
 
 
 def may_register(pattern: str, address: str | None) -> bool:

@@ -29,11 +29,12 @@ from tests.support.programs.processes import eventually
 def test_calls_before_the_end_are_made_in_named_threads_and_others_refused() -> None:
     executor = DaemonExecutor(2, "worker")
     divided, failed = executor.submit(divmod, 7, 2), executor.submit(divmod, 7, 0)
-    named = executor.submit(lambda: threading.current_thread().name)
+    thread = executor.submit(threading.current_thread)
     executor.shutdown()
     assert divided.result(0) == (3, 1)
     assert isinstance(failed.exception(0), ZeroDivisionError)
-    assert named.result(0) in {"worker_0", "worker_1"}
+    assert thread.result(0).name in {"worker_0", "worker_1"}
+    assert thread.result(0).daemon, "a process ends although a call hangs"
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(sum, [])
     executor.shutdown()
@@ -75,13 +76,7 @@ def test_work_that_fails_in_a_loop_thread_is_logged_and_the_thread_ends(
     thread.stop(fail() if is_last else asyncio.sleep(0))
     assert thread.is_over
     assert "ValueError: broken" in caplog.text
-
-
-def test_work_for_a_loop_thread_that_has_ended_is_closed() -> None:
-    thread, late = LoopThread("test"), hang()
-    thread.start()
-    thread.stop(asyncio.sleep(0))
-    thread.begin(late)
+    thread.begin(late := hang())
     assert inspect.getcoroutinestate(late) == inspect.CORO_CLOSED
 
 
@@ -105,85 +100,63 @@ def test_steps_that_hang_or_fail_are_named_and_leave_time_but_no_thread() -> Non
     eventually(lambda: {*threading.enumerate()} <= before)
 
 
-async def test_the_first_failure_of_background_work_ends_the_rest() -> None:
-    fails, cancelled = asyncio.Event(), asyncio.Event()
+async def test_the_first_failure_of_background_work_ends_or_leaves_the_rest() -> None:
+    fails = asyncio.Event()
 
     async def fail_later() -> None:
         await fails.wait()
         await fail()
 
-    async def hang_until_cancelled() -> None:
-        try:
-            await hang()
-        finally:
-            cancelled.set()
-
-    works = [asyncio.sleep(0), hang_until_cancelled(), fail_later()]
-    running = asyncio.create_task(run_background(asyncio.Event(), works))
-    for _ in range(5):
+    works = [asyncio.sleep(0), hang(), ignore_cancellation(), fail_later()]
+    running = asyncio.create_task(run_background(asyncio.Event(), works, 0.01))
+    for _ in range(20):
         await asyncio.sleep(0)
     assert not running.done(), "work that ends by itself ends nothing else"
     fails.set()
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with capture_logs() as lines, pytest.raises(BaseExceptionGroup) as caught:
         await running
     assert [str(error) for error in caught.value.exceptions] == ["broken"]
-    assert cancelled.is_set()
-
-
-async def test_background_work_that_ignores_cancellation_is_named_and_left_behind() -> None:
-    stop = asyncio.Event()
-    running = asyncio.create_task(run_background(stop, [ignore_cancellation()], 0.01))
-    for _ in range(5):
-        await asyncio.sleep(0)
-    stop.set()
-    with capture_logs() as lines:
-        await running
     (line,) = lines
     assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", 0.01)
     assert "ignore_cancellation" in line["step"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a program's modules may be put."""
-    monkeypatch.syspath_prepend(tmp_path)
-    return tmp_path
+async def test_background_work_ends_without_a_word_when_the_program_stops() -> None:
+    (stop := asyncio.Event()).set()
+    with capture_logs() as lines:
+        await run_background(stop, [hang()])
+    assert lines == []
 
 
-@pytest.mark.parametrize(
-    "program",
-    ["import not_installed_here.part", "def app(prog_name):\n    import not_installed_here\n"],
-    ids=["early", "late"],
+MISSING = (
+    "program: not_installed_here is missing; install the extra extra: pip install -e '.[extra]' in a clone, "
+    f"or pip install './namesrv-{__version__}-py3-none-any.whl[extra]'\n"
 )
-def test_a_library_that_is_not_installed_is_named_with_the_extra_that_brings_it(
-    folder: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest, program: str
-) -> None:
-    module = f"program_without_library_{request.node.callspec.id}"
-    (folder / f"{module}.py").write_text(program)
-    with pytest.raises(SystemExit) as ended:
-        run_program("program", module, "extra")
-    assert ended.value.code == 2
-    assert capsys.readouterr().err == (
-        "program: not_installed_here is missing; install the extra extra: pip install -e '.[extra]' in a clone, "
-        f"or pip install './namesrv-{__version__}-py3-none-any.whl[extra]'\n"
-    )
 
 
 @pytest.mark.parametrize(
-    ("program", "defect"),
+    ("program", "error", "match", "told"),
     [
-        ("import namesrv_common.no_such_module", r"namesrv_common\.no_such_module"),
-        ("def app(prog_name):\n    open('/gone/file')\n", "/gone/file"),
+        ("import not_installed_here.part", SystemExit, "^2$", MISSING),
+        ("def app(prog_name):\n    import not_installed_here\n", SystemExit, "^2$", MISSING),
+        ("import namesrv_common.no_such_module", ModuleNotFoundError, r"namesrv_common\.no_such_module", ""),
+        ("def app(prog_name):\n    open('/gone/file')\n", FileNotFoundError, "/gone/file", ""),
     ],
-    ids=["part", "file"],
 )
-def test_a_missing_part_or_file_of_a_program_is_a_defect_and_keeps_its_traceback(
-    folder: Path, request: pytest.FixtureRequest, program: str, defect: str
+def test_a_missing_library_is_named_and_other_failures_are_defects(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    program: str,
+    error: type[BaseException],
+    match: str,
+    told: str,
 ) -> None:
-    module = f"program_with_defect_{request.node.callspec.id}"
-    (folder / f"{module}.py").write_text(program)
-    with pytest.raises((ModuleNotFoundError, FileNotFoundError), match=defect):
-        run_program("program", module, "extra")
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / f"{tmp_path.name}.py").write_text(program)
+    with pytest.raises(error, match=match):
+        run_program("program", tmp_path.name, "extra")
+    assert capsys.readouterr().err == told
 
 
 ENDPOINT = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4317"}

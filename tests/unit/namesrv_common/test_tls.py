@@ -6,6 +6,7 @@ import itertools
 import ssl
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -49,11 +50,6 @@ def test_a_client_shows_its_certificate_without_cryptography(
     assert ClientSecurity(ClientFiles(authority.path, *pair)).credentials()
 
 
-def test_validity_is_that_of_the_first_certificate_of_a_chain(authority: Authority) -> None:
-    own = authority.sign("a", ends=3 * DAY).certificate.read_bytes()
-    assert KeyPair(own + authority.path.read_bytes(), b"").validity == KeyPair(own, b"").validity
-
-
 def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority: Authority, tmp_path: Path) -> None:
     pair, other = authority.sign("a"), authority.sign("b")
     secret = authority.sign("c", encryption=BestAvailableEncryption(b"secret"))
@@ -86,22 +82,17 @@ def test_a_listener_takes_only_files_that_its_server_takes_and_warns_of_their_en
     def check(certificate: bytes, key: bytes, authorities: bytes | None) -> None:
         assert (certificate, key) == (pair.certificate.read_bytes(), pair.key.read_bytes())
         if authorities is not None:
+            assert authorities == authority.path.read_bytes()
             raise ValueError("too small a key")
 
     pair = authority.sign("a", ends=3 * DAY)
+    with pair.certificate.open("ab") as chain:
+        chain.write(authority.path.read_bytes())  # it ends later, which does not matter
     with structlog.testing.capture_logs() as logged:
         assert ListenerTls(*pair, None, check=check).value.names == {"a"}
     assert [line["event"] for line in logged] == ["tls_loaded", "tls_certificate_ends_soon"]
     with pytest.raises(CertificateError, match=r"a\.pem: too small a key"):
         ListenerTls(*pair, authority.path, check=check)
-
-
-def test_authorities_must_be_certificates(authority: Authority, tmp_path: Path) -> None:
-    assert read_authorities(authority.path) == authority.path.read_bytes()
-    for content in (b"", b"\xff\xfe", b"text", authority.sign("a").key.read_bytes()):
-        (path := tmp_path / "bad").write_bytes(content)
-        with pytest.raises(CertificateError, match="bad: holds no certificates"):
-            read_authorities(path)
 
 
 @pytest.mark.parametrize(
@@ -131,18 +122,21 @@ def test_what_is_no_certificate_has_neither_names_nor_validity_but_an_error(cont
 
 
 @pytest.mark.parametrize(
-    ("content", "problem"),
+    ("read", "content", "problem"),
     [
-        ("\n", "holds no token"),
-        ("a b", "one line of visible ASCII"),
-        ("ä", "one line of visible ASCII"),
-        ("x" * (MAX_TOKEN_LENGTH + 1), f"at most {MAX_TOKEN_LENGTH}"),
+        *((read_authorities, content, "file: holds no certificates") for content in (b"", b"\xff\xfe", b"text")),
+        (read_token, b"\n", "holds no token"),
+        (read_token, b"a b", "one line of visible ASCII"),
+        (read_token, b"\xc3\xa4", "one line of visible ASCII"),
+        (read_token, b"x" * (MAX_TOKEN_LENGTH + 1), f"at most {MAX_TOKEN_LENGTH}"),
     ],
 )
-def test_what_is_no_token_is_refused_and_not_repeated(tmp_path: Path, content: str, problem: str) -> None:
-    (path := tmp_path / "token").write_text(content)
+def test_a_file_without_what_it_should_hold_is_refused(
+    tmp_path: Path, read: Callable[[Path], object], content: bytes, problem: str
+) -> None:
+    (path := tmp_path / "file").write_bytes(content)
     with pytest.raises(CertificateError, match=problem):
-        read_token(path)
+        read(path)
 
 
 def test_files_that_cannot_be_used_are_told_at_once(authority: Authority, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def shown(cache: RouteCache) -> tuple[TopicRoute | None, Stale | None]:
 
 
 @pytest.mark.parametrize("empty", [None, TopicRoute(), route(ids=())], ids=["no topic", "no groups", "no addresses"])
-def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_taken_in_the_end(
+def test_an_unexplained_loss_is_held_back_until_a_return_or_its_time(
     cache: RouteCache, clock: VirtualClock, empty: TopicRoute | None
 ) -> None:
     cache.offer(answer(BOTH, 1))
@@ -61,33 +61,29 @@ def test_an_unexplained_loss_of_all_brokers_is_held_back_marked_counted_and_take
     assert held is not None
     assert held.after.stale is Stale.HELD
     assert shown(cache) == (BOTH, Stale.HELD)
-    assert (cache.counters.held, cache.held_topics()) == (1, (TOPIC,))
     assert cache.next_hold_ends() == clock.seconds + HOLD_SECONDS
+    averted = cache.offer(answer(BOTH, 3))
+    assert averted is not None
+    assert averted.before is not None
+    assert (averted.before.stale, averted.after.stale) == (Stale.HELD, None)
+    clock.advance(HOLD_SECONDS)
+    assert cache.expire_holds() == []
 
-    clock.advance(HOLD_SECONDS - 0.001)
+    cache.offer(answer(empty, 4))
+    ends = cache.next_hold_ends()
+    clock.advance(60)
+    assert cache.offer(answer(None, 5)) is None
+    assert cache.offer(answer(empty, 1, NS_B)) is None
+    assert (cache.next_hold_ends(), cache.held_topics()) == (ends, (TOPIC,))
+    clock.advance(HOLD_SECONDS - 60.001)
     assert cache.expire_holds() == []
     clock.advance(0.001)
     ((_, taken),) = cache.expire_holds()
-    assert taken.after.route == empty
+    assert (taken.after.route, taken.after.origin) == (empty, NS_B)
     assert shown(cache) == (empty, None)
-    assert (cache.counters.holds_expired, cache.held_topics(), cache.next_hold_ends()) == (1, (), None)
-
-
-def test_further_empty_answers_do_not_prolong_a_hold_and_brokers_end_it(cache: RouteCache, clock: VirtualClock) -> None:
-    cache.offer(answer(BOTH, 1))
-    cache.offer(answer(None, 2))
-    ends = cache.next_hold_ends()
-    clock.advance(60)
-    assert cache.offer(answer(None, 3)) is None
-    assert cache.offer(answer(None, 1, NS_B)) is None
-    assert cache.next_hold_ends() == ends
-    change = cache.offer(answer(BOTH, 4))
-    assert change is not None
-    assert change.before is not None
-    assert (change.before.stale, change.after.stale) == (Stale.HELD, None)
-    clock.advance(HOLD_SECONDS)
-    assert cache.expire_holds() == []
-    assert (cache.counters.held, cache.counters.holds_averted) == (1, 1)
+    assert (cache.held_topics(), cache.next_hold_ends()) == ((), None)
+    counters = cache.counters
+    assert (counters.held, counters.holds_averted, counters.holds_expired) == (2, 1, 1)
 
 
 ONLY_SILENT = {"UNSPECIFIED", "CHANNEL_CLOSED", "EXPIRED", "GROUP_GONE", "4711"}

@@ -37,6 +37,9 @@ def test_scenario_78_queues_of_a_group_with_a_master_or_of_the_ordered_configura
     for unordered in (route(queues=4), route(queues=4, order="")):
         info = publish_info(TOPIC, unordered)
         assert (len(info.queues), info.ordered) == (4, False)
+    for default_queues, expected in ((8, 4), (2, 2)):
+        info = publish_info("NewTopic", route(queues=default_queues), by_default=True)
+        assert (len(info.queues), info.by_default) == (expected, True)
     wire = wire_route("x", perm=4, ids=(), order="b:1;127.0.0.1:4;")  # and nothing else in the route counts
     wire.queue_datas[0].mapping.CopyFrom(mapping({0: 0}))
     ordered = publish_info(TOPIC, from_wire(wire))
@@ -44,13 +47,10 @@ def test_scenario_78_queues_of_a_group_with_a_master_or_of_the_ordered_configura
     assert ordered.ordered
 
 
-def test_queues_without_the_write_bit_or_a_master_take_no_messages_and_can_be_read() -> None:
+def test_queues_without_write_bit_master_or_addresses_take_no_messages() -> None:
     for read_only in (route(perm=5), route(ids=(1, 2))):
         assert publish_info(TOPIC, read_only).queues == ()
         assert len(subscribe_info(TOPIC, read_only)) == 4
-
-
-def test_queues_on_a_group_without_addresses_take_no_messages() -> None:
     wire = wire_route("broker-a", "broker-b")
     del wire.broker_datas[1]
     unknown = from_wire(wire)
@@ -75,13 +75,6 @@ def test_queues_are_made_once_a_route_and_a_malformed_one_leaves_them() -> None:
     good = infos.of(TOPIC, route(order="a:2"))
     assert infos.of(TOPIC, route(order="a")) == good
     assert infos.of(TOPIC, route()).ordered is False
-
-
-def test_a_new_topic_has_at_most_four_queues_on_each_broker_of_the_default_topic() -> None:
-    for default_queues, expected in ((8, 4), (2, 2)):
-        info = publish_info("NewTopic", route(queues=default_queues, perm=7), by_default=True)
-        assert (len(info.queues), info.by_default) == (expected, True)
-        assert info.queues[0].topic == "NewTopic"
 
 
 def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
@@ -109,16 +102,6 @@ def test_the_own_zone_comes_first_and_everybody_if_it_has_no_queue() -> None:
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock(0.0)
-
-
-@pytest.fixture
-def faults(clock: VirtualClock) -> LatencyFaults:
-    return LatencyFaults(clock, random.Random(1))
-
-
 def test_queues_are_taken_in_turn_from_a_random_one_on() -> None:
     firsts = set()
     for seed in range(20):
@@ -139,9 +122,9 @@ def test_another_try_goes_to_another_broker_if_there_is_one() -> None:
         selector.select_one_queue(PublishInfo("TopicTest", ()))
 
 
-def test_scenario_85_faulty_and_slow_brokers_are_avoided_for_their_time(
-    clock: VirtualClock, faults: LatencyFaults
-) -> None:
+def test_scenario_85_faulty_and_slow_brokers_are_avoided_for_their_time() -> None:
+    clock = VirtualClock()
+    faults = LatencyFaults(clock, random.Random(1))
     faults.update_fault_item("broker-a", 3_000, 3_000)
     assert not faults.is_available("broker-a")
     assert faults.is_available("broker-b")
@@ -160,9 +143,9 @@ def test_scenario_85_faulty_and_slow_brokers_are_avoided_for_their_time(
     assert faults.pick_one_at_least({"refuses", "slow"}) == "slow"
 
 
-def test_faults_that_end_first_are_forgotten_over_a_limit(
-    clock: VirtualClock, faults: LatencyFaults, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_faults_that_end_first_are_forgotten_over_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = VirtualClock()
+    faults = LatencyFaults(clock, random.Random(1))
     monkeypatch.setattr(queues, "MAX_FAULT_ITEMS", 2)
     for name in "abacd":
         clock.advance(1)
@@ -170,7 +153,8 @@ def test_faults_that_end_first_are_forgotten_over_a_limit(
     assert [faults.is_available(name) for name in "abcd"] == [True, True, False, False]
 
 
-def test_the_better_half_takes_turns(faults: LatencyFaults) -> None:
+def test_the_better_half_takes_turns() -> None:
+    faults = LatencyFaults(VirtualClock(), random.Random(1))
     for number in range(5):
         faults.update_fault_item(f"broker-{number}", number, 60_000)
     assert Counter(faults.pick_one_at_least() for _ in range(10)) == {"broker-0": 5, "broker-1": 5}
@@ -186,8 +170,9 @@ def test_the_longer_a_call_takes_the_longer_its_broker_is_left_alone(latency: in
     assert not_available_millis(latency) == left_alone
 
 
-def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is(faults: LatencyFaults) -> None:
+def test_if_all_are_faulty_the_best_is_taken_and_the_shared_list_stays_as_it_is() -> None:
     before = TWO_BROKERS.queues
+    faults = LatencyFaults(VirtualClock(), random.Random(1))
     selector = QueueSelector(random.Random(0), faults)
     faults.report("broker-a", 15_000)
     faults.report("broker-b", 600)
@@ -218,13 +203,16 @@ def mapping(
     )
 
 
-def test_its_queues_are_named_after_their_scope_and_numbered_over_all_groups() -> None:
-    found = static_route(broker_a=mapping({0: 0, 1: 1}), broker_b=mapping({2: 0}))
-    queues = tuple(MessageQueue(STATIC, SHARED, number) for number in range(4))
+def test_its_queues_are_named_after_scopes_and_numbered_over_all_groups() -> None:
+    found = static_route(
+        broker_a=mapping({0: 5}, scope="s", total=1), broker_b=mapping({0: 0, 1: 1}), broker_c=mapping({2: 0}, total=3)
+    )
+    global_ones = [MessageQueue(STATIC, SHARED, number) for number in range(4)]
+    queues = (global_ones[0], MessageQueue(STATIC, "__syslo__s", 0), *global_ones[1:])
     assert publish_info(STATIC, found).queues == subscribe_info(STATIC, found) == queues
-    a, b = GroupKey(CLUSTER, "broker_a"), GroupKey(CLUSTER, "broker_b")
-    places = [place_of(found, queue) for queue in queues]
-    assert places == [QueuePlace(a, 0), QueuePlace(a, 1), QueuePlace(b, 0), None], "no group has the last one"
+    a, b, c = (GroupKey(CLUSTER, name) for name in ("broker_a", "broker_b", "broker_c"))
+    places = [QueuePlace(b, 0), QueuePlace(a, 5), QueuePlace(b, 1), QueuePlace(c, 0), None]
+    assert [place_of(found, queue) for queue in queues] == places, "no group has the last one"
     (_, named_after_its_broker) = publish_info(STATIC, route("broker_a", queues=2)).queues
     assert place_of(found, named_after_its_broker) == QueuePlace(a, 1)
     assert place_of(None, named_after_its_broker) is None
@@ -236,16 +224,6 @@ def test_a_queue_that_has_moved_is_where_the_newer_mapping_says() -> None:
         place = place_of(found, MessageQueue(STATIC, SHARED, 0))
         assert place is not None
         assert place.group == GroupKey(CLUSTER, group)
-
-
-def test_other_scopes_have_queues_of_their_own() -> None:
-    found = static_route(broker_a=mapping({0: 0}, scope="s", total=1), broker_b=mapping({0: 0}, total=1))
-    queues = subscribe_info(STATIC, found)
-    assert [queue.broker_name for queue in queues] == ["__syslo__global__", "__syslo__s"]
-    assert [place.group.broker_name for queue in queues if (place := place_of(found, queue))] == [
-        "broker_b",
-        "broker_a",
-    ]
 
 
 def test_an_absent_field_differs_from_an_empty_one() -> None:
@@ -277,8 +255,8 @@ LABELS = {"a": {"rack": "r1", "row": "7"}, "b": {"rack": "r2"}, "c": {}}
 """Those of each master; each slave has others."""
 
 
-def labelled_route(zones: dict[str, str] | None = None) -> TopicRoute:
-    wire = wire_route(*LABELS, queues=2, zones=zones)
+def labelled_route() -> TopicRoute:
+    wire = wire_route(*LABELS, queues=2, zones={"a": "zone-1", "b": "zone-2", "c": "zone-2"})
     for group in wire.broker_datas:
         master, slave = group.broker_addrs
         master.labels.update(LABELS[group.broker_name])
@@ -287,28 +265,21 @@ def labelled_route(zones: dict[str, str] | None = None) -> TopicRoute:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "groups", "outside"),
+    ("zone", "wanted", "groups", "outside"),
     [
-        ({}, "abc", False),
-        ({"rack": "r1"}, "a", False),
-        ({"rack": "r1", "row": "7"}, "a", False),
-        ({"rack": "r2", "row": "7"}, "abc", True),
-        ({"rack": "of-slaves"}, "abc", True),
+        (None, {}, "abc", False),
+        (None, {"rack": "r1"}, "a", False),
+        (None, {"rack": "r1", "row": "7"}, "a", False),
+        (None, {"rack": "r2", "row": "7"}, "abc", True),
+        (None, {"rack": "of-slaves"}, "abc", True),
+        ("zone-2", {"rack": "r2"}, "b", False),
+        ("zone-2", {"rack": "r1"}, "bc", True),
     ],
 )
-def test_brokers_with_all_labels_are_taken_or_all_if_none_has_them(
-    wanted: dict[str, str], groups: str, outside: bool
+def test_brokers_with_all_labels_are_taken_or_all_of_the_zone(
+    zone: str | None, wanted: dict[str, str], groups: str, outside: bool
 ) -> None:
-    info = PublishInfoCache(ClientSettings(prefer_labels=wanted)).of(TOPIC, labelled_route())
+    info = PublishInfoCache(ClientSettings(zone_name=zone, prefer_labels=wanted)).of(TOPIC, labelled_route())
     selector = QueueSelector(random.Random(1))
     assert {selector.select_one_queue(info).broker_name for _ in range(12)} == set(groups)
-    assert info.outside_labels is outside
-
-
-def test_labels_narrow_the_own_zone_and_not_beyond_it() -> None:
-    zoned = labelled_route({"a": "zone-1", "b": "zone-2", "c": "zone-2"})
-    of_zone = publish_info(TOPIC, zoned, "zone-2", {"rack": "r2"})
-    assert {queue.broker_name for queue in of_zone.queues} == {"b"}
-    elsewhere = publish_info(TOPIC, zoned, "zone-2", {"rack": "r1"})
-    assert {queue.broker_name for queue in elsewhere.queues} == {"b", "c"}
-    assert (elsewhere.outside_zone, elsewhere.outside_labels) == (False, True)
+    assert (info.outside_zone, info.outside_labels) == (False, outside)

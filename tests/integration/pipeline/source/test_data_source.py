@@ -388,7 +388,12 @@ def test_a_batch_read_of_a_cold_name_server_is_refused_in_one_line(cold: FakeNam
     assert len(cold.released) == len(cold.pins)
 
 
-def test_a_batch_read_waits_where_it_is_told_to(cold: FakeNamesrv, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cold_name_server_is_read_or_waited_for_where_that_was_asked_for(
+    cold: FakeNamesrv, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert topics_of(batch(cold, onCold="read")) == ["TopicTest"]
+    assert topics_of(batch(cold, onCold="read", table="changes"))
+    assert caplog.messages == []
     warms = threading.Timer(0.3, lambda: setattr(cold, "warm", True))
     warms.start()
     assert topics_of(batch(cold, onCold="wait")) == ["TopicTest"]
@@ -396,11 +401,6 @@ def test_a_batch_read_waits_where_it_is_told_to(cold: FakeNamesrv, caplog: pytes
     cold.warm = False
     with pytest.raises(ColdError, match=r"waited 0\.2 s, the option timeoutSeconds$"):
         batch(cold, onCold="wait", timeoutSeconds="0.2").partitions()
-
-
-def test_a_cold_name_server_is_read_where_that_was_asked_for(cold: FakeNamesrv) -> None:
-    assert topics_of(batch(cold, onCold="read")) == ["TopicTest"]
-    assert topics_of(batch(cold, onCold="read", table="changes"))
 
 
 def test_the_position_of_a_restarted_name_server_stands_still_until_it_is_warm(cold: FakeNamesrv) -> None:
@@ -435,20 +435,18 @@ def test_what_was_written_is_read_back() -> None:
     assert from_json(INITIAL) == {}
 
 
-@pytest.mark.parametrize(
-    "offset", [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
-)
-def test_an_offset_of_another_version_is_refused(offset: Any) -> None:
-    with pytest.raises(ValueError, match=r"offsets of version .*, this program knows 2: start a new checkpoint"):
-        from_json(offset)
-
-
 WRONG = {"revision": 1.5, "snapshot": -1, "read_at": "now", "epoch": None, "namesrv": ["ns"], "state": "elsewhere"}
+DAMAGED: list[Any] = [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
+OTHER: list[Any] = [[], 0, None, {}, {"version": 1}, {"version": True, "namesrvs": {}}, {"version": "1"}]
 
 
 @pytest.mark.parametrize(
-    "fields", [None, [], FIELDS | {"revision": True}, *(FIELDS | {key: WRONG[key]} for key in WRONG)]
+    ("offset", "problem"),
+    [
+        *((offset, "offsets of version .*, this program knows 2") for offset in OTHER),
+        *(({"version": 2, "namesrvs": {"a:1": fields}}, "damaged") for fields in DAMAGED),
+    ],
 )
-def test_a_damaged_position_is_refused(fields: Any) -> None:
-    with pytest.raises(ValueError, match="damaged: start a new checkpoint"):
-        from_json({"version": 2, "namesrvs": {"a:1": fields}})
+def test_an_offset_of_another_version_or_with_a_damaged_position_is_refused(offset: Any, problem: str) -> None:
+    with pytest.raises(ValueError, match=f"{problem}: start a new checkpoint"):
+        from_json(offset)

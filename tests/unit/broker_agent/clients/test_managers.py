@@ -10,12 +10,10 @@ import structlog
 from broker_agent_api.v1 import client_service_pb2 as pb
 
 from broker_agent.clients import client_service, limits
-from broker_agent.clients.managers import ConsumerFilterManager
 from broker_agent.errors import Reason
 from namesrv_common.server.shares import Sharer
 from tests.support.fakes.agent_clients import GROUP, SILENCE, Agent, consumer, sql, tags, told
 from tests.support.refusals import refuses
-from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 @pytest.fixture
@@ -37,7 +35,7 @@ def test_a_heartbeat_over_one_limit_changes_nothing(agent: Agent, monkeypatch: p
     assert told(peer) == []
 
 
-def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all_of_them(agent: Agent) -> None:
+def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all(agent: Agent) -> None:
     channel = agent.open()
     agent.beat(channel, "client", ["p1", "p2"], [consumer("c1"), consumer("c2")])
     assert agent.leave(channel, producer_group="p1")
@@ -54,13 +52,15 @@ def test_scenario_73_a_client_leaves_the_group_that_it_names_or_all_of_them(agen
     assert agent.groups() == (set(), set())
 
 
-def test_a_silent_client_leaves_after_120_s_and_is_told_why(agent: Agent) -> None:
+def test_silent_clients_and_groups_that_are_not_named_go_after_120_s(agent: Agent) -> None:
     silent, peer, unused = agent.open(), agent.open(), agent.open()
     agent.beat(silent, "silent", ["producers"], [consumer()])
+    agent.beat(peer, "peer", [], [consumer("dropped")])
     for _ in range(12):
         agent.beat(peer, "peer", [], [consumer()])
         agent.pass_time(10)
     assert agent.ids() == ["peer", "silent"]
+    assert agent.groups() == ({"producers"}, {GROUP, "dropped"})
     for channel in (silent, peer):
         channel.take()
     agent.beat(peer, "peer", [], [consumer()])
@@ -70,16 +70,6 @@ def test_a_silent_client_leaves_after_120_s_and_is_told_why(agent: Agent) -> Non
     assert told(silent) == told(unused) == ["REASON_IDLE"]
     assert told(peer) == [GROUP]
     assert len(agent.managers.channels) == 1
-
-
-def test_a_group_that_a_client_stops_to_name_is_left(agent: Agent) -> None:
-    channel = agent.open()
-    agent.beat(channel, "client", [], [consumer(), consumer("dropped")])
-    for _ in range(13):
-        agent.beat(channel, "client", [], [consumer()])
-        agent.pass_time(10)
-    assert agent.groups() == (set(), {GROUP})
-    assert channel.is_active
 
 
 def test_after_a_stall_of_the_agent_clients_have_a_minute(agent: Agent) -> None:
@@ -164,8 +154,8 @@ def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeyp
     monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 4 * limits.MEMBER_BYTES)
     agent = Agent()
     flood, other = agent.open(Sharer("10.0.0.1")), agent.open(Sharer("10.0.0.2"))
-    agent.beat(flood, producers=["one", "two"])
-    agent.beat(flood, producers=["one", "two"])  # again: they count once
+    for sharer in (flood.sharer, other.sharer):  # renewed, from another address too, they count once: at the first
+        agent.beat(flood, producers=["one", "two"], sharer=sharer)
     with refuses(Reason.LIMIT_EXCEEDED, match=r"bytes of producer groups: 3072 is over the limit of 2048 for 10\.0"):
         agent.beat(flood, producers=["three"])
     agent.beat(other, producers=["three", "four"])
@@ -176,29 +166,28 @@ def test_groups_take_bytes_up_to_the_limit_of_which_one_address_has_half(monkeyp
     assert agent.managers.producers.membership_count == 4
 
 
-def subscriptions(agent: Agent) -> dict[str, str]:
+@pytest.mark.parametrize(
+    ("now", "changed", "kept"),
+    [
+        ([tags("A"), tags("B")], True, {"A": "old", "B": "*"}),
+        ([], True, {}),
+        ([tags("B")], True, {"B": "*"}),
+        ([tags("A", 4, "older")], False, {"A": "old"}),
+        ([tags("A", 5, "same")], False, {"A": "old"}),
+        ([tags("A", 6, "newer")], False, {"A": "newer"}),
+    ],
+)
+def test_another_topic_is_a_change_and_a_newer_subscription_is_none(
+    agent: Agent, now: list[pb.SubscriptionData], changed: bool, kept: dict[str, str]
+) -> None:
+    channel, data = agent.open(), consumer(GROUP, tags("A", 5, "old"))
+    agent.beat(channel, consumers=[data])
+    del data.subscriptions[:]
+    data.subscriptions.extend(now)
+    assert bool(agent.beat(channel, consumers=[data])) is changed
     info = agent.managers.consumers.group(GROUP)
     assert info is not None
-    return {topic: data.expression for topic, data in info.subscriptions.items()}
-
-
-@pytest.mark.parametrize(("now", "changed"), [("A B", True), ("", True), ("B", True), ("A", False)])
-def test_a_topic_that_comes_or_goes_is_a_change(agent: Agent, now: str, changed: bool) -> None:
-    channel = agent.open()
-    agent.beat(channel, consumers=[consumer(GROUP, tags("A"))])
-    data = consumer()
-    del data.subscriptions[:]
-    data.subscriptions.extend(tags(topic) for topic in now.split())
-    assert bool(agent.beat(channel, consumers=[data])) is changed
-    assert list(subscriptions(agent)) == now.split()
-
-
-def test_a_newer_subscription_replaces_the_older_one_without_notice(agent: Agent) -> None:
-    channel = agent.open()
-    agent.beat(channel, consumers=[consumer(GROUP, tags("A", 5, "old"))])
-    for version, expression, kept in ((4, "older", "old"), (5, "same", "old"), (6, "newer", "newer")):
-        assert agent.beat(channel, consumers=[consumer(GROUP, tags("A", version, expression))]) == []
-        assert subscriptions(agent) == {"A": kept}
+    assert {topic: subscription.expression for topic, subscription in info.subscriptions.items()} == kept
 
 
 def test_another_client_id_replaces_a_consumer_and_renews_a_producer(agent: Agent) -> None:
@@ -229,26 +218,19 @@ def test_scenario_75_a_broadcasting_group_comes_and_goes_without_a_notice(agent:
     assert [told(channel) for channel in channels] == [[], [], []]
 
 
-def test_a_client_that_renews_from_another_address_gives_back_what_it_took(agent: Agent) -> None:
-    channel = agent.open(Sharer("10.0.0.1"))
-    for sharer in (channel.sharer, Sharer("10.0.0.2")):
-        agent.beat(channel, "client", [GROUP], [consumer()], sharer)
-    agent.managers.on_channel_close(channel)  # a share that was not taken cannot be given back
-    assert agent.groups() == (set(), set())
-
-
 def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch: pytest.MonkeyPatch) -> None:
     most = 2 * limits.MEMBER_BYTES + 2 * limits.SUBSCRIPTION_BYTES + 20
     monkeypatch.setattr(limits, "MAX_GROUP_BYTES", 2 * most)
     agent = Agent()
     flood, other = agent.open(Sharer("10.0.0.1")), agent.open(Sharer("10.0.0.2"))
     large, larger = tags("T", 1, "x" * 9), tags("T", 2, "x" * 10)
-    agent.beat(flood, consumers=[consumer("one", large), consumer("two", large)])
-    agent.beat(flood, consumers=[consumer("one", large), consumer("two", large)])  # again: they count once
+    for _ in range(2):  # renewed, they count once
+        agent.beat(flood, consumers=[consumer("one", large), consumer("two", large)])
     with refuses(Reason.LIMIT_EXCEEDED, match=rf"bytes of consumer groups: {most + 1} is over the limit of {most} for"):
         agent.beat(flood, consumers=[consumer("one", larger)])
     agent.beat(other, consumers=[consumer("one", larger)])
-    agent.beat(flood, consumers=[consumer("two", larger)])
+    for sharer in (flood.sharer, other.sharer):  # its member counts where it joined, all the same
+        agent.beat(flood, consumers=[consumer("two", larger)], sharer=sharer)
     for channel in (flood, other):
         agent.managers.on_channel_close(channel)
     for address in ("10.0.0.1", "10.0.0.2"):  # each has its whole half again
@@ -260,20 +242,17 @@ def test_subscriptions_take_bytes_of_the_address_that_sent_them_last(monkeypatch
 IDLE, SHUTDOWN = pb.ClientChannelClosing.REASON_IDLE, pb.ClientChannelClosing.REASON_SHUTDOWN
 
 
-def test_notices_that_the_client_has_not_taken_are_one_for_each_group(agent: Agent) -> None:
-    channel = agent.open()
-    for group in ("one", "two", "one", "two", "one"):
-        channel.notify_consumer_ids_changed(group)
-    assert channel.pending.is_set()
-    assert told(channel) == ["one", "two"]
-    assert not channel.pending.is_set()
-    channel.notify_consumer_ids_changed("one")
-    assert told(channel) == ["one"]
-
-
-def test_one_notice_over_the_limit_cuts_a_slow_reader(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_notices_are_one_for_each_group_and_too_many_cut_a_slow_reader(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "MAX_PENDING_NOTICES", 2)
     channel = agent.open()
+    for groups in (["one", "two", "one", "two", "one"], ["one"]):
+        for group in groups:
+            channel.notify_consumer_ids_changed(group)
+        assert channel.pending.is_set()
+        assert told(channel) == groups[:2]
+        assert not channel.pending.is_set()
     for group in ("one", "two", "one"):
         channel.notify_consumer_ids_changed(group)
     assert not channel.ending.is_set()
@@ -308,29 +287,26 @@ def test_channels_are_opened_up_to_the_limit_of_which_one_address_has_half(monke
     agent.open(one)
 
 
-def test_filter_servers_are_sorted_each_once_and_leave_after_30_s_of_silence(agent: Agent) -> None:
+def test_filter_servers_are_sorted_up_to_the_limit_and_leave_after_30_s(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "MAX_FILTER_SERVERS", 4)
     channel = agent.open()
     for addr in ("silent:1", "alive:1"):
         agent.serve_filters(None, addr)
     agent.serve_filters(agent.open(), "silent:1")
     for addr in ("c:1", "d:1"):
         agent.serve_filters(channel, addr)
+    with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 5 is over the limit of 4"):
+        agent.serve_filters(None, "e:1")
     first, both = ("silent:1",), ("alive:1", "silent:1")
-    assert agent.filter_servers_seen == [first, both, ("alive:1", "c:1", "silent:1"), ("alive:1", "d:1", "silent:1")]
+    of_channel = ("alive:1", "c:1", "silent:1"), ("alive:1", "d:1", "silent:1")
+    assert agent.filter_servers_seen == [first, both, both, *of_channel]
     agent.pass_time(30)
-    assert len(agent.filter_servers_seen) == 4
+    assert len(agent.filter_servers_seen) == 5
     agent.serve_filters(None, "alive:1")
     agent.pass_time(10)
     assert agent.filter_servers_seen[-1:] == [("alive:1",)]
-
-
-def test_filter_servers_are_taken_up_to_the_limit(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MAX_FILTER_SERVERS", 1)
-    agent.serve_filters(None, "a:1")
-    agent.serve_filters(None, "a:1")
-    with refuses(Reason.LIMIT_EXCEEDED, match="filter servers: 2 is over the limit of 1"):
-        agent.serve_filters(None, "b:1")
-    assert agent.filter_servers_seen == [("a:1",)]
 
 
 # Filters by expression.
@@ -338,32 +314,28 @@ def test_filter_servers_are_taken_up_to_the_limit(agent: Agent, monkeypatch: pyt
 DAY = 24 * 3600.0
 
 
-class Fixture:
-    def __init__(self) -> None:
-        self.clock = VirtualClock()
-        self.manager = ConsumerFilterManager(agent_timing(self.clock))
-
+class Filters(Agent):
     def register(self, *subscriptions: pb.SubscriptionData, group: str = GROUP) -> None:
-        self.manager.register(group, {data.topic: data for data in subscriptions})
+        self.managers.filters.register(group, {data.topic: data for data in subscriptions})
 
     def get(self, group: str = GROUP) -> pb.ConsumerFilterData:
-        return next(data for data in self.manager.by_group(group) if data.topic == "T")
+        return next(data for data in self.managers.filters.by_group(group) if data.topic == "T")
 
     def is_dead(self, group: str = GROUP) -> bool:
         return self.get(group).HasField("dead_time_millis")
 
 
 @pytest.fixture
-def filters() -> Fixture:
-    return Fixture()
+def filters() -> Filters:
+    return Filters()
 
 
 @pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
 def test_a_filter_is_born_with_its_subscription_and_dies_once_without(
-    filters: Fixture, now: list[pb.SubscriptionData]
+    filters: Filters, now: list[pb.SubscriptionData]
 ) -> None:
     filters.register(sql("T", 7, "a > 5"), tags("U"), sql("V", expression=""))
-    (data,) = filters.manager.by_group(GROUP)
+    (data,) = filters.managers.filters.by_group(GROUP)
     assert (data.topic, data.expression, data.client_version) == ("T", "a > 5", 7)
     assert data.born_time_millis == filters.clock.wall_millis()
     filters.register(sql("T"), group="other")
@@ -377,70 +349,63 @@ def test_a_filter_is_born_with_its_subscription_and_dies_once_without(
     assert not filters.is_dead("other")
 
 
-@pytest.mark.parametrize("version", [7, 8])
-def test_the_same_filter_lives_again_and_keeps_its_age(filters: Fixture, version: int) -> None:
-    filters.register(sql("T", 7))
+@pytest.mark.parametrize(
+    ("version", "expression", "lives", "is_young"),
+    [(6, "a > 5", False, False), (7, "a > 5", True, False), (8, "a > 5", True, False), (8, "a > 7", True, True)],
+)
+def test_no_older_filter_lives_again_and_the_same_keeps_its_age(
+    filters: Filters, version: int, expression: str, lives: bool, is_young: bool
+) -> None:
+    filters.register(sql("T", 7, "a > 5"))
     born = filters.clock.wall_millis()
     filters.register()
     filters.clock.advance(5)
-    filters.register(sql("T", version))
-    assert (filters.is_dead(), filters.get().born_time_millis, filters.get().client_version) == (False, born, version)
-    filters.clock.advance(2 * DAY)
-    filters.manager.clean()
-    assert not filters.is_dead()
-
-
-def test_an_older_version_revives_no_filter_and_a_new_expression_is_young(filters: Fixture) -> None:
-    filters.register(sql("T", 7, "a > 5"))
-    filters.register()
+    filters.register(sql("T", version, expression))
+    found = filters.get()
+    assert (filters.is_dead(), found.expression, found.client_version) == (not lives, expression, max(version, 7))
+    assert found.born_time_millis == (filters.clock.wall_millis() if is_young else born)
     filters.register(sql("T", 6, "a > 6"))
-    assert (filters.is_dead(), filters.get().expression) == (True, "a > 5")
-    filters.clock.advance(5)
-    filters.register(sql("T", 8, "a > 7"))
-    assert (filters.get().expression, filters.get().born_time_millis) == ("a > 7", filters.clock.wall_millis())
-    filters.register(sql("T", 7, "a > 6"))
-    assert (filters.is_dead(), filters.get().expression) == (False, "a > 7")
+    assert (filters.is_dead(), filters.get().expression) == (not lives, expression)
+    filters.clock.advance(2 * DAY)
+    filters.managers.filters.clean()
+    assert bool(filters.managers.filters.by_group(GROUP)) is lives
 
 
 @pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
-def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Fixture, jump: float) -> None:
+def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Filters, jump: float) -> None:
     filters.register(sql("T"))
     filters.register(sql("T"), group="living")
     filters.register()
     filters.clock.wall_ahead += jump
     filters.clock.advance(DAY - 1)
-    filters.manager.clean()
+    filters.managers.filters.clean()
     assert filters.is_dead()
     filters.clock.advance(1)
-    filters.manager.clean()
-    assert filters.manager.by_group(GROUP) == []
+    filters.managers.filters.clean()
+    assert filters.managers.filters.by_group(GROUP) == []
     assert not filters.is_dead("living")
 
 
-def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Fixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_DEAD_FILTERS", 2)
     for group in ("one", "two", "three"):
         filters.register(sql("T"), group=group)
     for group in ("two", "one", "three"):
         filters.register(group=group)
-    assert filters.manager.by_group("two") == []
+    assert filters.managers.filters.by_group("two") == []
     assert filters.is_dead("one")
 
 
-def test_heartbeats_and_the_end_of_a_group_drive_its_filters() -> None:
-    agent = Agent()
-
-    def are_dead() -> list[bool]:
-        return [data.HasField("dead_time_millis") for data in agent.managers.filters.by_group(GROUP)]
-
-    channel = agent.open()
+def test_heartbeats_and_the_end_of_a_group_drive_its_filters(filters: Filters) -> None:
+    channel = filters.open()
     of_tags = pb.SubscriptionData(topic="U", expression="*")  # by default
-    agent.beat(channel, consumers=[consumer(GROUP, sql("T"), of_tags)])
-    assert are_dead() == [False]
-    agent.managers.on_channel_close(channel)
-    assert are_dead() == [True]
-    agent.beat(agent.open(), consumers=[consumer(GROUP, sql("T"))])
-    assert are_dead() == [False]
+    filters.beat(channel, consumers=[consumer(GROUP, sql("T"), of_tags)])
+    assert len(filters.managers.filters.by_group(GROUP)) == 1
+    assert not filters.is_dead()
+    filters.managers.on_channel_close(channel)
+    assert filters.is_dead()
+    filters.beat(filters.open(), consumers=[consumer(GROUP, sql("T"))])
+    assert not filters.is_dead()
 
 
 # The rules on the fields of requests.
@@ -485,24 +450,20 @@ def test_a_field_that_breaks_its_rule_is_named_with_the_problem(field: str, valu
     assert problem in refused.value.violations[0].description
 
 
-def test_fields_at_their_limits_are_taken() -> None:
-    request = heartbeat("client_id", "x" * 255)
-    request.language = request.version = "x" * 64
-    request.consumer_groups[0].group_name = "x" * 255
-    for data in request.consumer_groups[0].subscriptions:
+def test_fields_groups_and_subscriptions_are_taken_up_to_their_limits() -> None:
+    message = heartbeat("client_id", "x" * 255)
+    message.language = message.version = "x" * 64
+    of_consumer = message.consumer_groups[0]
+    of_consumer.group_name = "x" * 255
+    for data in of_consumer.subscriptions:
         data.topic, data.expression = "%RETRY%" + "x" * 248, "x" * 4096
         data.expression_type = pb.EXPRESSION_TYPE_UNSPECIFIED
-    client_service.check_heartbeat(request)
-
-
-def test_groups_and_subscriptions_are_taken_up_to_the_limit_and_not_beyond() -> None:
-    message = heartbeat()
     for number in range(limits.MAX_GROUPS_PER_HEARTBEAT - 1):
         message.producer_groups.add(group_name=f"p{number}")
     for number in range(limits.MAX_SUBSCRIPTIONS - 2):
-        message.consumer_groups[0].subscriptions.add(topic=f"t{number}")
+        of_consumer.subscriptions.add(topic=f"t{number}")
     client_service.check_heartbeat(message)
-    message.consumer_groups[0].subscriptions.add(topic="one-more")
+    of_consumer.subscriptions.add(topic="one-more")
     with refuses(Reason.LIMIT_EXCEEDED, match="subscriptions of one consumer group: 301 is over the limit of 300"):
         client_service.check_heartbeat(message)
     message.producer_groups.add(group_name="one-more")

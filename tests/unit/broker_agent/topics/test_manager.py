@@ -48,13 +48,6 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
     return tables
 
 
-def test_a_new_broker_has_the_built_in_topics_in_its_file(path: Path) -> None:
-    manager = owner(path, BUILT_IN)
-    assert manager.table.topics == BUILT_IN
-    assert manager.table.data_version == DataVersion(NOW_MILLIS, 1)
-    assert load_topic_config_table(path) == manager.table
-
-
 def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> None:
     manager = owner(path, (TopicConfig("broker-a", 1, 1, 6),))
     for name in ("TBW102", "rmq_sys_anything", "broker-a"):
@@ -64,13 +57,14 @@ def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> N
         put_topic(manager, TopicConfig(name, 4, 4, 6))
 
 
-def test_missing_built_in_topics_come_once_with_a_new_version(path: Path) -> None:
+def test_built_in_topics_come_once_into_a_new_file_or_one_without_them(path: Path) -> None:
+    assert owner(path, BUILT_IN).table == TopicConfigTable(DataVersion(NOW_MILLIS, 1), BUILT_IN)
+    assert load_topic_config_table(path).topics == BUILT_IN
     benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
     manager = owner(written(path, benchmark, TOPIC), BUILT_IN)
     assert manager.table.topics[:2] == (benchmark, TOPIC)
-    assert {topic.topic_name for topic in manager.table.topics} == {topic.topic_name for topic in BUILT_IN} | {
-        "TopicTest"
-    }
+    names = {topic.topic_name for topic in BUILT_IN} | {"TopicTest"}
+    assert {topic.topic_name for topic in manager.table.topics} == names
     assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
     before = path.stat().st_mtime_ns
     assert owner(path, BUILT_IN).table == load_topic_config_table(path) == manager.table
@@ -83,22 +77,40 @@ def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path:
         owner(tmp_path / "file" / "topics.json", BUILT_IN)
 
 
-def test_a_change_is_on_disk_before_the_listener_hears_of_it(path: Path) -> None:
-    manager = owner(written(path))
+def test_each_change_is_on_disk_before_a_listener_hears_of_it_and_fails(path: Path) -> None:
+    manager = owner(written(path, version=replace(VERSION, state_version=3)))
     heard: list[TopicConfigTable] = []
     on_disk: list[TopicConfigTable] = []
 
     def hear(table: TopicConfigTable) -> None:
         heard.append(table)
         on_disk.append(load_topic_config_table(path))
+        raise RuntimeError("mine")
 
     manager.on_change = hear
-    put_topic(manager, TOPIC)
-    put_topic(manager, replace(TOPIC, perm=4))
-    manager.delete("TopicTest")
-    assert [table.data_version.counter for table in heard] == [6, 7, 8]
-    assert [table.topics for table in heard] == [(TOPIC,), (replace(TOPIC, perm=4),), ()]
+    other, of_master = TopicConfig("T2", 1, 1, 6), (TopicConfig("M", 1, 1, 6),)
+    with capture_logs() as logs:
+        put_topic(manager, TOPIC)
+        put_topic(manager, other)
+        put_topic(manager, replace(TOPIC, perm=4))
+        for _ in range(2):  # what is as it shall be is no change
+            manager.update_order_topics(["TopicTest", "unknown"])
+        manager.delete("TopicTest")
+        assert manager.next_state_version() == DataVersion(NOW_MILLIS, 11, 4)
+        for _ in range(2):
+            manager.copy(of_master, DataVersion(17, 3, 2))
+    changed = replace(TOPIC, perm=4)
+    assert [(table.topics, table.data_version) for table in heard] == [
+        ((TOPIC,), DataVersion(NOW_MILLIS, 6, 3)),
+        ((TOPIC, other), DataVersion(NOW_MILLIS, 7, 3)),
+        ((changed, other), DataVersion(NOW_MILLIS, 8, 3)),
+        ((replace(changed, order=True), other), DataVersion(NOW_MILLIS, 9, 3)),
+        ((other,), DataVersion(NOW_MILLIS, 10, 3)),
+        ((other,), DataVersion(NOW_MILLIS, 11, 4)),
+        (of_master, DataVersion(17, 3, 2)),  # as it is
+    ]
     assert on_disk == heard
+    assert [line["event"] for line in logs].count("topics_listener_failed") == len(heard)
     assert manager.table is heard[-1]
 
 
@@ -163,44 +175,6 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path) -> None:
     assert load_topic_config_table(path) == manager.table
 
 
-def test_a_role_change_takes_a_higher_state_version(path: Path) -> None:
-    manager = owner(written(path, TOPIC, version=replace(VERSION, state_version=3)))
-    assert manager.next_state_version() == DataVersion(NOW_MILLIS, 6, 4)
-    put_topic(manager, replace(TOPIC, perm=2))
-    assert load_topic_config_table(path).data_version == DataVersion(NOW_MILLIS, 7, 4)
-
-
-def test_an_order_configuration_marks_the_topics_that_it_names(path: Path) -> None:
-    manager = owner(written(path, TOPIC, replace(TOPIC, topic_name="T2")))
-    heard = heard_of(manager)
-    manager.update_order_topics(["TopicTest", "unknown"])
-    manager.update_order_topics(["TopicTest"])
-    assert [[topic.order for topic in table.topics] for table in heard] == [[True, False]]
-
-
-def test_a_slave_takes_its_masters_topics_and_version_as_they_are(path: Path) -> None:
-    manager = owner(written(path, TOPIC))
-    heard = heard_of(manager)
-    version = DataVersion(17, 3, 2)
-    manager.copy((replace(TOPIC, topic_name="M"),), version)
-    manager.copy((replace(TOPIC, topic_name="M"),), version)
-    assert [(table.topics[0].topic_name, table.data_version) for table in heard] == [("M", version)]
-    assert load_topic_config_table(path) == manager.table
-
-
-def test_a_listener_that_fails_is_logged_and_the_change_is_made(path: Path) -> None:
-    manager = owner(written(path))
-
-    def fail(_table: TopicConfigTable) -> None:
-        raise RuntimeError("mine")
-
-    manager.on_change = fail
-    with capture_logs() as logs:
-        put_topic(manager, TOPIC)
-    assert load_topic_config_table(path) == manager.table
-    assert "topics_listener_failed" in [line["event"] for line in logs]
-
-
 def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path) -> None:
     manager = owner(written(path))
     heard = heard_of(manager)
@@ -256,21 +230,20 @@ def test_a_followed_file_is_never_changed_or_written(following: Following, path:
     )
 
 
-def test_a_brokers_table_is_taken_with_its_version_even_an_older_one(following: Following) -> None:
+def test_a_table_keeps_its_version_unless_it_is_edited_by_hand(following: Following) -> None:
     following.rewrite(TOPIC)
     assert following.heard == [], "the same content is no change"
-    for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):
-        assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
-    assert len(following.heard) == 3
-
-
-def test_a_file_edited_by_hand_gets_a_version_that_no_name_server_has_seen(following: Following) -> None:
     versions = {VERSION}
     for perm in (1, 2, 3):
         versions.add(following.rewrite(replace(TOPIC, perm=perm)).data_version)
-    assert len(versions) == 4
+    assert len(versions) == 4, "no name server has seen the version of another content"
     assert following.rewrite(replace(TOPIC, perm=3)).data_version in versions
-    assert following.rewrite(TOPIC, version=DataVersion(1, 6)).data_version == DataVersion(1, 6)
+    for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):  # even an older one
+        assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
+    future = DataVersion(2 * NOW_MILLIS, 8)
+    following.rewrite(TOPIC, version=future)
+    assert following.rewrite(version=future).data_version == DataVersion(2 * NOW_MILLIS + 1, 8)
+    assert len(following.heard) == 8
 
 
 def test_a_new_role_wins_until_the_file_has_a_higher_state_version(following: Following) -> None:

@@ -13,19 +13,9 @@ from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 from broker_agent.errors import Reason
 from broker_agent.topics import topics_json
 from broker_agent.topics.files import load_topic_config_table
-from broker_agent.topics.table import (
-    DataVersion,
-    TopicConfig,
-    TopicConfigTable,
-    built_in_topics,
-    changed_topics,
-)
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics, changed_topics
 from broker_agent.topics.topic_service import altered_attributes
-from broker_agent.topics.topics_json import (
-    BrokenTopics,
-    TopicQueueMappings,
-    decode_mappings,
-)
+from broker_agent.topics.topics_json import BrokenTopics, TopicQueueMappings, decode_mappings, decode_topics
 from tests.support.programs.processes import TOPICS
 from tests.support.refusals import refuses
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
@@ -37,12 +27,6 @@ VERSION = {"counter": 3, "timestamp": 1651398321850}
 
 def content(topics: Any, version: Any = VERSION) -> bytes:
     return json.dumps({"dataVersion": version, "topicConfigTable": topics}).encode()
-
-
-def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
-    file = path / "topics.json"
-    file.write_bytes(content(topics, version))
-    return file
 
 
 @pytest.mark.parametrize(
@@ -64,10 +48,8 @@ def written(path: Path, topics: Any, version: Any = VERSION) -> Path:
         ("T\n", TOPIC, r"topic 'T\n': topicName 'T\n' has characters that are not printable"),
     ],
 )
-def test_a_bad_topic_is_left_out_kept_and_named_with_value_and_rule(
-    tmp_path: Path, name: str, topic: object, problem: str
-) -> None:
-    table = load_topic_config_table(written(tmp_path, {"Good": GOOD, name: topic}))
+def test_a_bad_topic_is_left_out_kept_and_named_with_value_and_rule(name: str, topic: object, problem: str) -> None:
+    table = decode_topics(content({"Good": GOOD, name: topic}))
     assert [topic.topic_name for topic in table.topics] == ["Good"]
     assert table.unknown.skipped_topics == {name: topic}
     assert table.unknown.problem is not None
@@ -75,9 +57,8 @@ def test_a_bad_topic_is_left_out_kept_and_named_with_value_and_rule(
     assert "\n" not in table.unknown.problem
 
 
-def test_the_limits_themselves_are_allowed_and_the_rest_may_be_absent(tmp_path: Path) -> None:
-    topic = {"readQueueNums": 65_535, "writeQueueNums": 0, "perm": 7}
-    table = load_topic_config_table(written(tmp_path, {"T" * 127: topic}))
+def test_the_limits_themselves_are_allowed_and_the_rest_may_be_absent() -> None:
+    table = decode_topics(content({"T" * 127: {"readQueueNums": 65_535, "writeQueueNums": 0, "perm": 7}}))
     assert table.topics[0] == TopicConfig("T" * 127, 65_535, 0, 7, 0)
 
 
@@ -263,11 +244,8 @@ FIXED = {"queue.type": "BatchCQ", "cleanup.policy": "COMPACTION"}
 ALL = FIXED | {"message.type": "FIFO"}
 
 
-def test_a_new_topic_can_have_any_attribute_of_rocketmq() -> None:
+def test_a_new_topic_can_have_any_attribute_and_one_with_the_field_none() -> None:
     assert altered_attributes(None, ALL, (), create=True) == ALL
-
-
-def test_only_a_topic_with_the_field_has_empty_attributes() -> None:
     assert altered_attributes(None, {}, (), create=False) is None
     assert altered_attributes({}, {}, (), create=False) == {}
     assert altered_attributes({"message.type": "FIFO"}, {}, ["message.type"], create=False) == {}

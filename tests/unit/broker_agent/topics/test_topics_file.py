@@ -65,18 +65,27 @@ UPSTREAM = """{
 }"""
 
 
-def table(counter: int = 1, **queues: int) -> TopicConfigTable:
-    topics = tuple(TopicConfig(name, number, number, 6) for name, number in queues.items())
-    return TopicConfigTable(DataVersion(1_000, counter), topics)
+def numbered(counter: int) -> TopicConfigTable:
+    return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
 
 
-def test_a_file_of_upstream_is_written_back_byte_for_byte() -> None:
+def content(counter: int) -> bytes:
+    return encode_topics(numbered(counter))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "topics.json"
+    path.write_bytes(content(1))
+    return path
+
+
+def test_a_file_is_written_byte_for_byte_as_upstream_does() -> None:
     assert encode_topics(decode_topics(UPSTREAM.encode())).decode() == UPSTREAM
-
-
-def test_a_table_without_topics_is_written_as_upstream_does() -> None:
-    text = encode_topics(table()).decode()
+    text = encode_topics(TopicConfigTable(DataVersion(1_000, 1), ())).decode()
     assert text == '{\n\t"dataVersion":{\n\t\t"counter":1,\n\t\t"timestamp":1000\n\t},\n\t"topicConfigTable":{}\n}'
+    named = decode_topics(text.replace("{", '{"größe":1,', 1).encode())
+    assert '\t"größe":1'.encode() in encode_topics(named)
 
 
 TEXT = st.text() | st.just("\ud800")
@@ -109,117 +118,62 @@ def test_what_was_saved_is_loaded_and_the_table_before_is_its_copy(tmp_path: Pat
     path = tmp_path / "store" / "config" / "topics.json"
     file = TopicsFile(path)
     assert file.load() is None
-    file.save(table(1, a=1))
-    file.save(table(2, a=2))
-    file.save(table(3, a=3))
-    assert TopicsFile(path).load() == table(3, a=3)
-    assert TopicsFile(copy_of(path)).load() == table(2, a=2)
+    for counter in (1, 2, 3):
+        file.save(numbered(counter))
+    assert TopicsFile(path).load() == numbered(3)
+    assert TopicsFile(copy_of(path)).load() == numbered(2)
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["topics.json", "topics.json.bak"]
 
 
-@pytest.mark.parametrize("content", [None, b"", b"{", b"\xff", UPSTREAM[:-1].encode()])
-def test_the_copy_stands_in_for_a_missing_or_broken_file(tmp_path: Path, content: bytes | None) -> None:
-    path = tmp_path / "topics.json"
-    copy_of(path).write_bytes(UPSTREAM.encode())
-    if content is not None:
-        path.write_bytes(content)
+@pytest.mark.parametrize("broken", [None, b"", b"{", b"\xff", content(1)[:-1]])
+def test_the_copy_stands_in_for_a_missing_or_broken_file(path: Path, broken: bytes | None) -> None:
+    path.rename(copy_of(path))
+    if broken is not None:
+        path.write_bytes(broken)
     file = TopicsFile(path)
     with capture_logs() as logs:
-        assert file.load() == decode_topics(UPSTREAM.encode())
-    assert [(line["event"], line["log_level"]) for line in logs] == [("topics_restored_from_copy", "warning")]
-    assert path.read_bytes() == UPSTREAM.encode()
-    if content is not None:
-        assert (tmp_path / "topics.json.broken").read_bytes() == content
-    file.save(table(9))  # the restored file is no other writer's
+        assert file.load() == numbered(1)
+    assert events(logs) == [("topics_restored_from_copy", "warning")]
+    assert path.read_bytes() == content(1)
+    if broken is not None:
+        assert path.with_name("topics.json.broken").read_bytes() == broken
+    file.save(numbered(9))  # the restored file is no other writer's
 
 
-@pytest.mark.parametrize(("copy", "problem"), [(None, "No such file or directory"), (b"[]", "the file is [], must be")])
-def test_a_broken_file_without_a_good_copy_stays_as_it_is(tmp_path: Path, copy: bytes | None, problem: str) -> None:
-    path = tmp_path / "topics.json"
-    path.write_bytes(b"{")
-    if copy is not None:
-        copy_of(path).write_bytes(copy)
-    with pytest.raises(StartError) as raised:
-        TopicsFile(path).load()
-    message = str(raised.value)
-    assert message.startswith(f"{path}: not JSON, or cut off: ")
-    assert f"; {copy_of(path)}: {problem}" in message
-    assert path.read_bytes() == b"{"
-
-
-def test_a_file_that_may_not_be_read_is_never_taken_for_a_broken_one(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
-    path.mkdir()
-    copy_of(path).write_bytes(encode_topics(table(1, a=1)))
-    with pytest.raises(StartError, match="Is a directory"):
-        TopicsFile(path).load()
-
-
-def test_a_replacement_that_may_not_be_durable_is_undone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "topics.json"
-    path.write_bytes(b"before")
-
+def test_a_replacement_that_may_not_be_durable_is_undone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(_file: Path) -> None:
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr(disk, "sync_folder_of", fail)
     with pytest.raises(OSError, match="Input/output error"):
         replace_keeping_copy(path, b"after")
-    assert path.read_bytes() == b"before"
+    assert path.read_bytes() == content(1)
 
 
-def test_another_writer_of_the_file_is_noticed_and_nothing_of_his_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
+def test_another_writer_of_the_file_is_noticed_and_nothing_of_his_is_lost(path: Path) -> None:
     file = TopicsFile(path)
     file.load()
-    file.save(table(1, a=1))
-    replace_keeping_copy(path, encode_topics(table(9, b=1)))
+    file.save(numbered(2))
+    replace_keeping_copy(path, content(9))
     with refuses(Reason.TOPICS_FILE_CHANGED, match="was written by another process"):
-        file.save(table(2, a=2))
-    assert TopicsFile(path).load() == table(9, b=1)
+        file.save(numbered(3))
+    assert TopicsFile(path).load() == numbered(9)
 
 
-def test_a_link_stays_a_link_and_its_target_is_written(tmp_path: Path) -> None:
-    (tmp_path / "store").mkdir()
-    target, link = tmp_path / "store" / "topics.json", tmp_path / "topics.json"
-    target.write_bytes(encode_topics(table(1, a=1)))
-    link.symlink_to(target)
+def test_a_link_stays_a_link_and_its_target_keeps_its_permissions(path: Path, tmp_path: Path) -> None:
+    link = tmp_path / "link" / "topics.json"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    path.chmod(0o640)
     file = TopicsFile(link)
     file.load()
-    file.save(table(2, a=2))
+    file.save(numbered(2))
     assert link.is_symlink()
-    assert TopicsFile(target).load() == table(2, a=2)
-
-
-def test_who_may_read_the_file_stays_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "topics.json"
-    path.write_bytes(b"{}")
-    path.chmod(0o640)
-    replace_keeping_copy(path, b"[]")
+    assert path.read_bytes() == content(2)
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_file_system_without_hard_links_gets_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_args: object) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", refuse)
-    path = tmp_path / "topics.json"
-    path.write_bytes(b"before")
-    replace_keeping_copy(path, b"after")
-    assert path.read_bytes() == b"after"
-    assert copy_of(path).read_bytes() == b"before"
-
-
 # The followed files, topics.json and topicQueueMapping.json: what is seen of them, and their faults.
-
-
-def numbered(counter: int) -> TopicConfigTable:
-    return TopicConfigTable(DataVersion(1_000, counter), (TopicConfig(f"topic-{counter}", 4, 4, 6),))
-
-
-def content(counter: int) -> bytes:
-    return encode_topics(numbered(counter))
 
 
 class Passing(VirtualClock):
@@ -252,13 +206,6 @@ def events(logs: Any) -> list[tuple[str, str]]:
 @pytest.fixture
 def time() -> Passing:
     return Passing()
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    path = tmp_path / "topics.json"
-    path.write_bytes(content(1))
-    return path
 
 
 @pytest.fixture
@@ -298,18 +245,34 @@ def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute
     assert load_topic_config_table(sealed) == numbered(2)
 
 
-def test_where_a_disk_takes_no_attributes_a_file_has_no_checksum(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: object) -> None:
+def test_a_disk_without_links_and_attributes_has_a_copy_and_no_checksum(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def not_supported(*_: object) -> None:
         raise OSError(95, "Operation not supported")
 
-    monkeypatch.setattr(os, "setxattr", refuse)
+    monkeypatch.setattr(os, "link", not_supported)
+    monkeypatch.setattr(os, "setxattr", not_supported)
     replace_keeping_copy(path, content(2))
+    assert (path.read_bytes(), copy_of(path).read_bytes()) == (content(2), content(1))
     rot(path, content(3))
     assert load_topic_config_table(path) == numbered(3)
 
 
-@pytest.mark.parametrize("broken", [b"", b"{", content(2)[:-1], content(2) + content(1)[-9:], b"\xff", b"[]", None])
-def test_a_file_that_stays_broken_is_a_fault_and_logged_once(path: Path, time: Passing, broken: bytes | None) -> None:
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (b"", "the file is empty"),
+        (content(2)[:-1], "not JSON, or cut off: "),
+        (content(2) + content(1)[-9:], "not JSON, or cut off: "),
+        (None, "No such file or directory"),
+        (encode_topics(numbered(2).with_topics(numbered(3).topics, DataVersion(1_000, 3))), "it has 2 topics, over"),
+    ],
+)
+def test_a_file_that_stays_broken_is_a_fault_and_logged_once(
+    path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch, broken: bytes | None, problem: str
+) -> None:
+    monkeypatch.setattr(table_module, "MAX_TOPICS", 1)
     followed = follower(path, time)
     followed.first_table()
     with capture_logs() as logs:
@@ -319,27 +282,14 @@ def test_a_file_that_stays_broken_is_a_fault_and_logged_once(path: Path, time: P
         assert followed.look() is None
         for _ in range(100):
             assert followed.look() is None
-            assert (followed.problem is not None) == (time.seconds >= 1_000 + BROKEN_SECONDS)
+            is_fault = time.seconds >= 1_000 + BROKEN_SECONDS
+            assert (followed.problem or "").startswith(problem) if is_fault else followed.problem is None
             time.advance(0.25)
         assert events(logs) == [("topics_file_broken", "warning")]
         path.write_bytes(content(2))
         assert seen(followed) == numbered(2)
     assert followed.problem is None
     assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
-
-
-def test_too_many_topics_are_a_fault(path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch) -> None:
-    followed = follower(path, time)
-    followed.first_table()
-    monkeypatch.setattr(table_module, "MAX_TOPICS", 0)
-    with pytest.raises(StartError, match=r"topics.json: it has 1 topics, over the limit of 0: no name server"):
-        follower(path, time).first_table()
-    path.write_bytes(content(2))
-    for _ in range(20):
-        assert followed.look() is None
-        time.advance(0.25)
-    assert followed.problem is not None
-    assert followed.problem.startswith("it has 1 topics, over the limit of 0")
 
 
 def test_bad_topics_are_left_out_and_20_of_them_named_once(path: Path, time: Passing) -> None:
@@ -366,14 +316,15 @@ def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Pa
     assert follower(path, time).first_table() == numbered(2)
 
 
-@pytest.mark.parametrize("mode", ["follow", "own"])
-def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: Passing, mode: str) -> None:
+def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: Passing) -> None:
     path.unlink()
     os.mkfifo(path)
-    load: Callable[[], object] = TopicsFile(path).load if mode == "own" else follower(path, time).first_table
     with pytest.raises(StartError, match="is a named pipe and no file"):
-        load()
+        follower(path, time).first_table()
     assert time.seconds - 1_000 < 1
+    copy_of(path).write_bytes(content(1))
+    with pytest.raises(StartError, match="is a named pipe and no file"):
+        TopicsFile(path).load()  # what may not be read is not taken for broken, so the copy does not stand in
 
 
 @pytest.mark.parametrize("broken", [b"{", None])
@@ -397,11 +348,27 @@ def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: Passin
     assert followed.problem is None
 
 
-def test_a_broken_file_and_a_broken_copy_are_both_named(path: Path, time: Passing) -> None:
+@pytest.mark.parametrize(
+    ("mode", "copy", "problem"),
+    [
+        ("own", None, "No such file or directory"),
+        ("own", b"[]", "the file is [], must be"),
+        ("follow", b"[]", "the file is [], must be"),
+    ],
+)
+def test_a_broken_file_without_a_good_copy_stays_and_both_are_named(
+    path: Path, time: Passing, mode: str, copy: bytes | None, problem: str
+) -> None:
     path.write_bytes(b"{")
-    copy_of(path).write_bytes(b"[]")
-    with pytest.raises(StartError, match=r"topics\.json: not JSON.*topics\.json\.bak: the file is \[\]"):
-        follower(path, time).first_table()
+    if copy is not None:
+        copy_of(path).write_bytes(copy)
+    load: Callable[[], object] = TopicsFile(path).load if mode == "own" else follower(path, time).first_table
+    with pytest.raises(StartError) as raised:
+        load()
+    message = str(raised.value)
+    assert message.startswith(f"{path}: not JSON, or cut off: ")
+    assert f"; {copy_of(path)}: {problem}" in message
+    assert path.read_bytes() == b"{"
 
 
 def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: Passing) -> None:
@@ -446,6 +413,11 @@ def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time:
     path.write_bytes(content(1).replace(b'"perm":6', b'"perm":4'))
     assert mapped(seen(followed)) == (2, 3)
     assert mapped(follower(path, time).first_table()) == (2, 3)  # the same version after a restart
+    mappings.write_bytes(b"{")
+    with pytest.raises(StartError, match=r"topicQueueMapping\.json: not JSON, or cut off"):
+        follower(path, time).first_table()
+    copy_of(mappings).write_bytes(with_static(1))
+    assert mapped(follower(path, time).first_table()) == (1, 2)
 
 
 def test_mappings_that_are_gone_stay_and_are_a_fault_after_a_while(path: Path, time: Passing) -> None:
@@ -468,15 +440,6 @@ def test_mappings_that_are_gone_stay_and_are_a_fault_after_a_while(path: Path, t
         assert mapped(seen(followed)) == (3, 4)
     assert faults() == []
     assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
-
-
-def test_broken_mappings_without_a_copy_end_the_start(path: Path, time: Passing) -> None:
-    mappings = mappings_path(path)
-    mappings.write_bytes(b"{")
-    with pytest.raises(StartError, match=r"topicQueueMapping\.json: not JSON, or cut off"):
-        follower(path, time).first_table()
-    copy_of(mappings).write_bytes(with_static(1))
-    assert mapped(follower(path, time).first_table()) == (1, 2)
 
 
 def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path, time: Passing) -> None:
