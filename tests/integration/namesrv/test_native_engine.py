@@ -1,4 +1,4 @@
-"""The native engine: bad events end their own calls, a failed engine all; requests that are large or too large."""
+"""The native engine. Bad events end their own calls, a failed engine all; requests may be large, but not too large."""
 
 from __future__ import annotations
 

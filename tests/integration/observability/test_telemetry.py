@@ -59,7 +59,7 @@ def span_of(found: Collector, service: str, name: str) -> Span:
     return spans[0]
 
 
-def test_a_call_is_one_trace_from_its_caller_to_the_log_and_has_no_span_otherwise() -> None:
+def test_a_call_is_one_trace_from_its_caller_to_the_log_or_has_no_span() -> None:
     request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
     with (
         Collector() as found,
@@ -85,7 +85,7 @@ def test_a_call_is_one_trace_from_its_caller_to_the_log_and_has_no_span_otherwis
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_a_collector_that_is_gone_or_hangs_holds_up_no_call_and_no_shutdown(*, hangs: bool) -> None:
+def test_a_collector_that_is_gone_or_hangs_holds_up_no_call_or_shutdown(*, hangs: bool) -> None:
     with Collector() as found, held_port() as nobody:
         found.hang()
         gone = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}

@@ -107,7 +107,7 @@ def test_the_health_check_speaks_tls(place: Place) -> None:
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
 
 
-def test_an_agent_is_healthy_to_all_over_tls_and_registers_with_a_new_certificate(place: Place) -> None:
+def test_an_agent_over_tls_is_healthy_to_all_and_takes_a_new_certificate(place: Place) -> None:
     flags = (*place.agent_flags("broker"), "--permits-file", str(place.permits))
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,
