@@ -132,7 +132,9 @@ class BrokerController:
         run_blocking_step("changes", self._changes.stop)
         self._outer_api.stop_registering()
         leave = (
-            self._outer_api.hand_over_all if self._settings.on_stop == "keep" else self._outer_api.unregister_broker_all
+            self._outer_api.hand_over_all
+            if self._settings.on_stop == "handover"
+            else self._outer_api.unregister_broker_all
         )
         run_blocking_step("name_servers", leave, self._outer_api.register_seconds / 2 + STEP_SECONDS)
         run_blocking_step("calls", self._outer_api.close)

@@ -97,7 +97,7 @@ class AgentSettings(ListenerSecuritySettings, ProgramSettings):
     probe_failures: int = advanced(
         FAILURES, "Failed probes in a row, one a second, after which a broker counts as dead.", ge=1, le=100
     )
-    on_stop: Literal["unregister", "keep"] = Field(
+    on_stop: Literal["unregister", "handover"] = Field(
         "unregister", description="At the end: unregister the broker, or keep it for a new agent."
     )
     tls_ca: Path | None = Field(

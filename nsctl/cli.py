@@ -35,7 +35,7 @@ def _program(
 
 _COMMANDS: dict[str, tuple[type[Show], Callable[..., None]]] = {
     "status": (Show, show.status),
-    "cluster": (Show, show.cluster),
+    "clusters": (Show, show.clusters),
     "brokers": (Show, show.brokers),
     "broker": (Show, show.broker),
     "topics": (Show, show.topics),
@@ -48,10 +48,10 @@ _COMMANDS: dict[str, tuple[type[Show], Callable[..., None]]] = {
     "compare-rocketmq": (Show, compare_rocketmq),
     "intents": (Show, change.intents),
     "drain": (Act, change.drain),
-    "drained": (Act, brokers.drained),  # continues by itself, with --wait
-    "restore": (Act, change.restore),
+    "drain-status": (Act, brokers.drain_status),  # continues by itself, with --wait
+    "undrain": (Act, change.undrain),
     "delete-topic": (Act, change.delete_topic),
-    "release-topic": (Act, change.release_topic),
+    "unhold-topic": (Act, change.unhold_topic),
     "watch": (Act, show.watch),  # repeats by itself
     "console": (Serve, console),
     "agent status": (AgentShow, brokers.status),
@@ -65,15 +65,15 @@ _COMMANDS: dict[str, tuple[type[Show], Callable[..., None]]] = {
     "kv export": (Act, configuration.kv_export),
     "kv put": (Act, configuration.kv_put),
     "kv delete": (Act, configuration.kv_delete),
-    "config show": (Show, configuration.config_show),
-    "config set": (Act, configuration.config_set),
-    "guard confirm-loss": (Act, change.confirm_loss),
+    "settings show": (Show, configuration.settings_show),
+    "settings set": (Act, configuration.settings_set),
+    "guard drop": (Act, change.guard_drop),
 }
 _GROUPS = {
     "agent": "Agents of brokers.",
     "backup": "Backup of intents, KV configuration and settings in a file.",
     "kv": "The KV configuration.",
-    "config": "Settings of the name servers.",
+    "settings": "Settings of the name servers.",
     "guard": "The mass-loss guard.",
 }
 _groups = {name: typer.Typer(help=meaning, no_args_is_help=True) for name, meaning in _GROUPS.items()}

@@ -33,7 +33,7 @@ from nsctl.rocketmq import RocketmqClient, RocketmqError
 # Exit codes of the commands.
 
 FOUND = 1
-"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, ``drained`` messages that wait, or
+"""``diff`` or ``compare-rocketmq`` found a difference, ``doctor`` a problem, ``drain-status`` messages that wait, or
 ``agent status`` a registration that is missing."""
 USAGE = 2
 """The command line, the environment or the contexts file makes no sense; nobody was asked."""

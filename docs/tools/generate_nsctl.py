@@ -26,7 +26,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 BROKERS = (("broker-a", 0, "10.0.0.1:10911"), ("broker-a", 1, "10.0.0.2:10911"), ("broker-b", 0, "10.0.0.3:10911"))
 COMMANDS = (
     "status",
-    "cluster",
+    "clusters",
     "brokers",
     "brokers broker-a --cluster east --no-channel",
     "broker broker-a",
@@ -37,28 +37,28 @@ COMMANDS = (
     "diff",
     "drain broker-a --dry-run",
     "drain 'east/*' --dry-run",
-    "drain broker-a --why 'new disks'",
-    "drain broker-a --why 'new disks' --force",
+    "drain broker-a --reason 'new disks'",
+    "drain broker-a --reason 'new disks' --force",
     "intents",
     "explain orders",
     "doctor",
     "history broker-a --since 2h --cause WipeWritePermOfBroker",
     "history --cause WipeWritePermOfBroker --json",
-    "restore broker-a",
+    "undrain broker-a",
     "delete-topic payments --hold --dry-run",
-    "delete-topic payments --for 2h --why 'legal hold' --force",
-    "release-topic payments",
+    "delete-topic payments --for 2h --reason 'legal hold' --force",
+    "unhold-topic payments",
     "kv put ORDER_TOPIC_CONFIG orders 'broker-a:4;broker-b:4'",
     "kv put ORDER_TOPIC_CONFIG orders 'broker-a:8' --if-absent",
     "kv get ORDER_TOPIC_CONFIG orders",
     "kv list ORDER_TOPIC_CONFIG",
     "kv export kvConfig.json",
     "kv delete ORDER_TOPIC_CONFIG orders",
-    "config show order",
-    "config set orderMessageEnable=true",
+    "settings show order",
+    "settings set orderMessageEnable=true",
     "backup save fleet.json",
     "backup restore fleet.json --dry-run",
-    "guard confirm-loss --dry-run",
+    "guard drop --dry-run",
     "route nothing",
 )
 
@@ -93,7 +93,7 @@ def examples() -> str:
         rocketmq = str(second.wait_for("namesrv_started")["remoting"])
         shown.append(_shown(f"compare-rocketmq {rocketmq}", environment, folder).replace(rocketmq, "old-1:9876"))
         with stand_in(_broker_with_messages) as broker:
-            command = f"drained broker-a --broker-addr {broker}"
+            command = f"drain-status broker-a --broker-addr {broker}"
             shown.append(_shown(command, environment, folder).replace(broker, "10.0.0.1:10911"))
         public = {first.endpoint: "ns-a:9876", second.endpoint: "ns-b:9876"}
         with Agent(environment["NAMESRV_ADDR"]) as agent:

@@ -30,7 +30,7 @@ HEAD = """\
 Real output: of `nsctl doctor` in a fleet that is well and in fleets that are not, and of the commands that the
 [runbook](runbook.md) names for each finding. A test brings fleets into the same states.
 """
-CHANGES_LAST = ("nsctl agent role", "nsctl drain", "nsctl guard", "nsctl release-topic", "nsctl restore")
+CHANGES_LAST = ("nsctl agent role", "nsctl drain", "nsctl guard", "nsctl unhold-topic", "nsctl undrain")
 """Commands that change the state: they come after those that only look."""
 TERMINAL = {"COLUMNS": "160", "TTY_COMPATIBLE": "1", "TERM": "xterm", "NO_COLOR": "1"}
 """Variables by which tables are as wide as those of a terminal."""

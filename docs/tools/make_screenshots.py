@@ -91,7 +91,7 @@ def main() -> None:
         with ExitStack() as stack:
             fleet = Fleet(stack, f"{folder}/guarded")
             eventually(lambda: fleet.console.read("/"), lambda page: "6 brokers: all is well" in page)
-            for broker in ("broker-b", "broker-c"):
+            for _, broker in GROUPS:
                 fleet.lose(broker)
             fleet.shoot(browser, "phone", "", "GUARD_HOLDS_BROKERS", NARROW, dark=True)
 

@@ -304,7 +304,7 @@ def _labels(group: BrokerData) -> list[str]:
 def _about_intent(intent: Intent) -> str:
     match intent.kind:
         case IntentKind.WIPE_WRITE_PERM:
-            return "wipe of its write permission"
+            return "drain"
         case IntentKind.ADD_WRITE_PERM:
             return "grant of write permission"
         case IntentKind.TOPIC_HOLD:

@@ -216,7 +216,7 @@ class OperatorCalls:
         topics, remark, operation = 0, None, _operation("WipeWritePermOfBroker", caller)
         for cluster_name, name in self.state.groups_named(request.text("brokerName"), None):
             topics += (await self.administration.wipe_write_perm(name, cluster_name, operation)).topic_count
-            remedy = f"mqadmin addWritePerm -b {name} (RocketMQ 4.9 or later), or nsctl restore {name}"
+            remedy = f"mqadmin addWritePerm -b {name} (RocketMQ 4.9 or later), or nsctl undrain {name}"
             remark = f"broker {name} stays without write permission, also after it restarts, until {remedy}"
             log_write_permission_wiped(name, cluster_name, remedy)
         remark = remark and remark[:MAX_REMARK_CHARACTERS]

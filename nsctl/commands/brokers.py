@@ -149,7 +149,7 @@ PAUSE_SECONDS = 5.0
 Wait = Annotated[int | None, duration("--wait", "Longest time to wait until it is empty, such as 30m, 2h or 7d.")]
 
 
-def drained(
+def drain_status(
     session: Session,
     broker: Annotated[str, typer.Argument(help="Name of the broker group, BROKER or CLUSTER/BROKER.")],
     *,

@@ -86,7 +86,9 @@ def _effect(server: NamesrvClient, groups: Sequence[GroupKey]) -> tuple[list[Row
 
 # The commands.
 
-Why = Annotated[str, typer.Option("--why", help="Reason for the journal. If omitted, the earlier reason is kept.")]
+Reason = Annotated[
+    str, typer.Option("--reason", help="Reason for the journal. If omitted, the earlier reason is kept.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Continue although producers lose topics (TOPICS_IN_USE).")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what it would do.")]
 Cluster = Annotated[str | None, typer.Option(help="Cluster, where two have a group of that name.")]
@@ -102,7 +104,7 @@ INTENT = (
     "since",
     "until=ends_at",
     "caller",
-    "why=comment",
+    "reason=comment",
     "awaits_registration",
 )
 SHOWN_TOPICS = 10
@@ -114,7 +116,7 @@ def drain(
     broker: Brokers,
     *,
     cluster: Cluster = None,
-    why: Why = "",
+    reason: Reason = "",
     duration: For = None,
     force: Force = False,
     dry_run: DryRun = False,
@@ -139,7 +141,7 @@ def drain(
         pb.WipeWritePermOfBrokerRequest(
             broker_name=group.broker,
             cluster_name=group.cluster or None,
-            comment=why,
+            comment=reason,
             validate_only=dry_run,
             ends_at_millis=ends_at_millis,
             force=force,
@@ -149,7 +151,9 @@ def drain(
     on_all(session, requests, "topics=wipe_topic_count")
 
 
-def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why = "", dry_run: DryRun = False) -> None:
+def undrain(
+    session: Session, broker: Brokers, cluster: Cluster = None, reason: Reason = "", dry_run: DryRun = False
+) -> None:
     """Gives write permission back to broker groups (mqadmin addWritePerm); by a pattern, to those that are drained."""
     named = groups_named(broker, cluster)
     # A drained group need not be registered.
@@ -159,7 +163,7 @@ def restore(session: Session, broker: Brokers, cluster: Cluster = None, why: Why
         return
     requests = [
         pb.AddWritePermOfBrokerRequest(
-            broker_name=group.broker, cluster_name=group.cluster or None, comment=why, validate_only=dry_run
+            broker_name=group.broker, cluster_name=group.cluster or None, comment=reason, validate_only=dry_run
         )
         for group in groups
     ]
@@ -173,7 +177,7 @@ def delete_topic(
     cluster: Annotated[str | None, typer.Option(help="Only in this cluster.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Hold the topic: registrations do not restore it.")] = False,
     duration: For = None,
-    why: Why = "",
+    reason: Reason = "",
     force: Force = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -182,7 +186,7 @@ def delete_topic(
         topic=topic,
         cluster_name=cluster,
         hold=hold or duration is not None,
-        comment=why,
+        comment=reason,
         validate_only=dry_run,
         ends_at_millis=millis_from_now(duration),
         force=force,
@@ -190,7 +194,7 @@ def delete_topic(
     on_all(session, [request], "groups=removed_queue_data_count", "vanishing=blast_radius.topics_vanishing")
 
 
-def release_topic(
+def unhold_topic(
     session: Session,
     topic: Annotated[str, typer.Argument(help="Topic name.")],
     cluster: Annotated[str | None, typer.Option(help="Cluster of the hold, if it names one.")] = None,
@@ -201,15 +205,17 @@ def release_topic(
     on_all(session, [request], "groups=restored_queue_data_count")
 
 
-def confirm_loss(
+def guard_drop(
     session: Session,
     broker: Annotated[str | None, typer.Argument(help="Only this group. By default all that the guard keeps.")] = None,
     cluster: Cluster = None,
-    why: Why = "",
+    reason: Reason = "",
     dry_run: DryRun = False,
 ) -> None:
     """Removes lost brokers that the mass-loss guard keeps in the routes."""
-    request = pb.ConfirmBrokerLossRequest(broker_name=broker, cluster_name=cluster, comment=why, validate_only=dry_run)
+    request = pb.ConfirmBrokerLossRequest(
+        broker_name=broker, cluster_name=cluster, comment=reason, validate_only=dry_run
+    )
     on_all(session, [request], "brokers=removed_broker_count")
 
 

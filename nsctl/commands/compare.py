@@ -187,7 +187,7 @@ def compare_rocketmq(
         ("broker", brokers, (*GroupKey._fields, *ROCKETMQ, CLIENTS)),
         ("topic", *_rows("topic", _applications_first(others), ROCKETMQ)),
         *((kind, *_rows(kind, found, ROCKETMQ)) for kind, found in disagreements([held, there]).items()),
-        (PLANNED, [_planned_row(*one, names) for one in planned], (*FIELDS["intent"], "until", "why", CLIENTS)),
+        (PLANNED, [_planned_row(*one, names) for one in planned], (*FIELDS["intent"], "until", "reason", CLIENTS)),
     ]
     _show(session, parts, f"between here and {endpoint} in {counted(len(topics), 'topic')}")
     if held.refusal:
@@ -261,7 +261,7 @@ def _planned_row(intent: Intent, topics: Sequence[str], names: Collection[str]) 
         seen = f"cannot write to {intent.broker_name}: {_named(topics, names)}"
     until = iso(intent.ends_at_millis)
     about = dict(zip(FIELDS["intent"], intent_key(intent), strict=True))
-    return {**about, "until": until, "why": intent.comment, CLIENTS: seen}
+    return {**about, "until": until, "reason": intent.comment, CLIENTS: seen}
 
 
 def _named(topics: Sequence[str], named_after: Collection[str]) -> str:

@@ -31,7 +31,7 @@ from nsctl.session import WARNED, Session
 
 Namespace = Annotated[str, typer.Argument(help="Namespace.")]
 Key = Annotated[str, typer.Argument(help="Key.")]
-IfValue = Annotated[str | None, typer.Option("--if-value", help="Only if the key has this value; else CONFLICT.")]
+Expect = Annotated[str | None, typer.Option("--expect", help="Only if the key has this value; else CONFLICT.")]
 IfAbsent = Annotated[bool, typer.Option("--if-absent", help="Only if the key does not exist; else CONFLICT.")]
 SETTING = ("setting=key", "value")
 
@@ -50,23 +50,23 @@ def kv_put(
     key: Key,
     value: Annotated[str, typer.Argument(help="Value.")],
     *,
-    if_value: IfValue = None,
+    expect: Expect = None,
     if_absent: IfAbsent = False,
     dry_run: DryRun = False,
 ) -> None:
     """Sets a value of the KV configuration (mqadmin updateKvConfig)."""
-    if if_absent and if_value is not None:
-        raise typer.BadParameter("--if-value and --if-absent exclude each other")
-    expected = pb.KvExpectation(value=if_value) if if_absent or if_value is not None else None
+    if if_absent and expect is not None:
+        raise typer.BadParameter("--expect and --if-absent exclude each other")
+    expected = pb.KvExpectation(value=expect) if if_absent or expect is not None else None
     request = pb.PutKvConfigRequest(namespace=namespace, key=key, value=value, expected=expected, validate_only=dry_run)
     on_all(session, [request], "previous_value")
 
 
 def kv_delete(
-    session: Session, namespace: Namespace, key: Key, *, if_value: IfValue = None, dry_run: DryRun = False
+    session: Session, namespace: Namespace, key: Key, *, expect: Expect = None, dry_run: DryRun = False
 ) -> None:
     """Removes a value of the KV configuration (mqadmin deleteKvConfig)."""
-    expected = None if if_value is None else pb.KvExpectation(value=if_value)
+    expected = None if expect is None else pb.KvExpectation(value=expect)
     request = pb.DeleteKvConfigRequest(namespace=namespace, key=key, expected=expected, validate_only=dry_run)
     on_all(session, [request], "removed")
 
@@ -83,7 +83,7 @@ def kv_list(
     session.show(rows, ("endpoint", *columns))
 
 
-def config_show(
+def settings_show(
     session: Session,
     contains: Annotated[str, typer.Argument(metavar="[TEXT]", help="Only settings whose name contains this.")] = "",
 ) -> None:
@@ -93,9 +93,9 @@ def config_show(
     session.show(rows, ("endpoint", *SETTING, "updatable"))
 
 
-def config_set(
+def settings_set(
     session: Session,
-    values: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE", help="As `nsctl config show` names them.")],
+    values: Annotated[list[str], typer.Argument(metavar="SETTING=VALUE", help="As `nsctl settings show` names them.")],
     dry_run: DryRun = False,
 ) -> None:
     """Changes settings (mqadmin updateNamesrvConfig)."""

@@ -60,7 +60,7 @@ def check_status(status: pb.GetNamesrvStatusResponse) -> Iterator[Finding]:
         count = status.guarded_broker_count
         until = f" until {iso(status.guard_ends_at_millis)}" if status.HasField("guard_ends_at_millis") else ""
         held = f"the mass-loss guard keeps {counted(count, 'broker')} in the routes that vanished together{until}"
-        do = "look at the network; `nsctl guard confirm-loss` if they are gone"
+        do = "look at the network; `nsctl guard drop` if they are gone"
         yield Finding(Code.GUARD_HOLDS_BROKERS, held, do)
     elif status.unconfirmed_broker_count:
         held = counted(status.unconfirmed_broker_count, "broker")
@@ -108,11 +108,11 @@ def _subject(intent: Intent) -> tuple[str, str]:
     cluster = f" --cluster {quote(intent.cluster_name)}" if intent.HasField("cluster_name") else ""
     broker = quote(intent.broker_name)
     if intent.kind == Intent.KIND_TOPIC_HOLD:
-        return f"topic {intent.topic} is held back", f"`nsctl release-topic {quote(intent.topic)}{cluster}` lifts it"
+        return f"topic {intent.topic} is held back", f"`nsctl unhold-topic {quote(intent.topic)}{cluster}` lifts it"
     if intent.kind == Intent.KIND_WIPE_WRITE_PERM:
-        return f"planned: {intent.broker_name} is drained", f"`nsctl restore {broker}{cluster}` lifts it"
+        return f"planned: {intent.broker_name} is drained", f"`nsctl undrain {broker}{cluster}` lifts it"
     if intent.kind == Intent.KIND_ADD_WRITE_PERM:
-        lift = f"`nsctl drain {broker}{cluster}`, then `nsctl restore {broker}{cluster}` lifts it"
+        lift = f"`nsctl drain {broker}{cluster}`, then `nsctl undrain {broker}{cluster}` lifts it"
         return f"{intent.broker_name} may be written whatever it reports", lift
     return f"{intent.topic or intent.broker_name} has an intent of an unknown kind", "a newer nsctl shows it"
 

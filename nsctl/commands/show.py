@@ -63,7 +63,7 @@ def status(session: Session) -> None:
     session.show(rows, columns)
 
 
-def cluster(session: Session) -> None:
+def clusters(session: Session) -> None:
     """Lists clusters, their broker groups and addresses (mqadmin clusterList)."""
     groups = session.servers.first(lambda server: tables(server, GROUPS).groups)
     session.show([row(group) for _, group in sorted(groups.items())], GROUP)
@@ -284,7 +284,7 @@ def history(
     if follow and session.watch is not None:
         raise typer.BadParameter("--follow shows new entries by itself: leave --watch away")
     wanted = Wanted(topic, name, frozenset(map(_plain, cause or ())), since, limit)
-    columns = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "comment")
+    columns = ("at=applied_at", "endpoint", "revision", "cause", "caller", "what=summary", "reason=comment")
 
     def show(rows: Sequence[Row]) -> None:
         if json_lines:

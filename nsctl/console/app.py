@@ -234,7 +234,7 @@ def _explained(why: Why) -> rows.Row:
     if why.state == Why.STATE_IN_ROUTE:
         word = rows.Word("in route", "good")
         if READ_ONLY.intersection(why.conditions):
-            verb = "restore" if Why.CONDITION_DRAINED in why.conditions else "broker"
+            verb = "undrain" if Why.CONDITION_DRAINED in why.conditions else "broker"
             word = rows.Word("read only", "bad", rows.of_group(verb, key))
     return {"key": key, "words": [word], "why": why.explanation}
 

@@ -154,7 +154,7 @@ def broker_rows(seen: Sequence[Observation], now: float) -> list[Row]:
             words.append(Word("no master", "bad", of_group("broker", key)))
         if all(view.lives[key].unconfirmed for view in holders):
             guarded = any(view.status and view.status.guard_tripped for view in holders)
-            remedy = of_group("guard confirm-loss", key) if guarded else command("brokers", "--unconfirmed")
+            remedy = of_group("guard drop", key) if guarded else command("brokers", "--unconfirmed")
             words.append(Word("unconfirmed", "warn", remedy))
         elif silent > live.heartbeat_timeout_millis / 1000 * LATE_SHARE:
             words.append(Word("silent", "warn", of_group("drain", key)))
@@ -162,7 +162,7 @@ def broker_rows(seen: Sequence[Observation], now: float) -> list[Row]:
             words.append(Word(f"not at {', '.join(missing)}", "warn", command("diff")))
         if at := [view.name for view, groups in zip(views, drained, strict=True) if group in groups]:
             where = "" if len(at) == len(views) else f" at {', '.join(at)} only"
-            words.append(Word(f"drained{where}", "warn", of_group("restore", key)))
+            words.append(Word(f"drained{where}", "warn", of_group("undrain", key)))
         rows.append({"key": key, "live": live, "words": words or [live_now], "last": int((now - silent) * 1000)})
     return rows
 

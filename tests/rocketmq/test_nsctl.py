@@ -38,7 +38,7 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Running, shell:
     assert "success" in made
 
     def left() -> list[int]:
-        rows = said(fleet.namesrv, "drained", broker, "--broker-addr", addr)[1]
+        rows = said(fleet.namesrv, "drain-status", broker, "--broker-addr", addr)[1]
         return [row["messages"] for row in rows if row.get("topic") == topic]
 
     assert "sent 5" in shell.messages("send", fleet.ours, topic, "5")
@@ -46,7 +46,7 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Running, shell:
     eventually(left, lambda found: found == [])
     assert "sent 7" in shell.messages("send", fleet.ours, topic, "7")
     eventually(left, lambda found: found == [7])
-    code, rows, note = said(fleet.namesrv, "drained", broker, "--yes")
+    code, rows, note = said(fleet.namesrv, "drain-status", broker, "--yes")
     assert (code, f"{broker} at {addr}: " in note) == (FOUND, True)
     assert "received 7" in shell.messages("receive", fleet.ours, topic, "7")
     # A consumer that ends while queues move to it never commits what it received: other tests leave such groups here.
@@ -54,7 +54,7 @@ def test_a_broker_is_empty_once_its_messages_are_consumed(fleet: Running, shell:
     ignored = [word for group in gone for word in ("--ignore", group)]
 
     def emptied() -> tuple[int, list[dict[str, Any]], str]:
-        found = said(fleet.namesrv, "drained", broker, "--yes", "--wait", "20s", *ignored)
+        found = said(fleet.namesrv, "drain-status", broker, "--yes", "--wait", "20s", *ignored)
         for row in found[1]:  # it happened to this test's consumer, too
             shell.messages("receive", fleet.ours, topic, str(row["messages"]))
         return found

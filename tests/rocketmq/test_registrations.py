@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.rocketmq.conftest import REGISTERED_SECONDS, Pair, groups_of, wait_until_registered
-from tests.support.programs.agents import Agent, name_servers
-from tests.support.programs.processes import eventually
+from tests.support.programs.agents import NEVER_SCAN, Agent
+from tests.support.programs.processes import NamesrvProcess, eventually
 from tests.support.programs.rocketmq import RemotingClient
 from tests.support.rocketmq_programs.maven import OLD
 from tests.support.rocketmq_programs.programs import ApacheNamesrv, Broker, Shell
@@ -85,7 +85,8 @@ def test_the_mappings_of_a_static_topic_are_in_our_routes_as_in_apaches(
     assert list(route.queue_datas[0].mapping.topic_queue_ids) == [0, 1, 2, 3]
     topics = home / "broker-c-0" / "store" / "config" / "topics.json"
     with (
-        name_servers(1) as [(namesrv, client)],
+        NamesrvProcess(*NEVER_SCAN) as namesrv,
+        namesrv.connect() as client,
         Agent(str(namesrv.endpoint), "--broker-name", "broker-c", broker_addr=broker.addr, topics=topics),
     ):
         by_agent = eventually(lambda: client.route("Static"))

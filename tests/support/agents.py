@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import grpc
 import pytest
@@ -74,56 +74,44 @@ def topic_agent(servicer: object, callers: Callers = ANYONE) -> Iterator[Endpoin
         server.stop()
 
 
-class RoundsOnDemand:
-    """Lets the test say when a periodic round is due; the rounds follow at once."""
-
-    def __init__(self, timing: Timing) -> None:
-        self.timing = replace(timing, wait=self._wait)
-        """Of an agent whose rounds these are."""
-        self._wait_of_others = timing.wait
-        self._rounds = threading.Semaphore(0)
-        self._asked_for = self._begun = self._over = 0
-
-    def due(self, rounds: int = 1) -> None:
-        self._asked_for += rounds
-        self._rounds.release(rounds)
-
-    def wait_until_over(self) -> None:
-        """A round that has begun has a registration of its time, however late it sends it."""
-        eventually(lambda: self._over == self._asked_for)
-
-    def _wait(self, woken: threading.Event, seconds: float) -> bool:
-        if threading.current_thread().name != "broker-agent-periodic":
-            return self._wait_of_others(woken, seconds)
-        self._over = self._begun
-        while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
-            pass
-        self._begun += 1
-        return woken.is_set()
-
-
 class Agent:
-    """A controller, and the parts of it that a test drives."""
+    """A controller, and the parts of it that a test drives. It runs for the time of a block.
+
+    The test says when a periodic round is due; the rounds follow at once.
+    """
 
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
-        self.rounds, self.probe = RoundsOnDemand(timing or Timing()), BrokerProbe(None, Timing())
+        timing = timing or Timing()
+        self._rounds, self._wait_of_others = threading.Semaphore(0), timing.wait
+        self.probe = BrokerProbe(None, Timing())
         self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
         self.topics = topic_configs_of(settings, Timing())
-        self.controller = BrokerController(settings, self.topics, self.list, self.probe, self.rounds.timing)
-
-    def wait_until_idle(self) -> None:
-        """A periodic round leaves out name servers that are busy, also if they find nothing to do."""
-        eventually(lambda: not any(target.in_flight for target in self.status().targets))
+        self.controller = BrokerController(
+            settings, self.topics, self.list, self.probe, replace(timing, wait=self._wait)
+        )
 
     def status(self) -> GetAgentStatusResponse:
         return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
 
-    def start(self) -> None:
+    def rounds_are_due(self, rounds: int) -> None:
+        self._rounds.release(rounds)
+
+    def _wait(self, woken: threading.Event, seconds: float) -> bool:
+        if threading.current_thread().name != "broker-agent-periodic":
+            return self._wait_of_others(woken, seconds)
+        while not (woken.is_set() or self._rounds.acquire(timeout=0.01)):
+            pass
+        return woken.is_set()
+
+    def __enter__(self) -> Self:
         self.controller.start()
         self._connection = grpc.insecure_channel(str(self.controller.fast_listening_on))
         self.calls = BrokerAgentServiceStub(self._connection)
+        # A periodic round leaves out name servers that are busy, also if they find nothing to do.
+        eventually(lambda: not any(target.in_flight for target in self.status().targets))
+        return self
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         self.controller.stop()
         self._connection.close()
 
@@ -132,7 +120,7 @@ class Agent:
 
 StartNameServer = Callable[..., FakeNameServer]
 MakeSettings = Callable[..., AgentSettings]
-StartAgent = Callable[..., Any]
+StartAgent = Callable[..., Agent]
 
 
 @pytest.fixture(autouse=True)
@@ -180,16 +168,9 @@ def settings() -> MakeSettings:
 def agent(settings: MakeSettings, tmp_path: Path) -> StartAgent:
     """Starts agents that own their topics; arguments replace settings."""
 
-    @contextmanager
-    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Iterator[Agent]:
+    def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Agent:
         own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
         (tmp_path / "own").mkdir(exist_ok=True)
-        started = Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
-        started.start()
-        try:
-            started.wait_until_idle()
-            yield started
-        finally:
-            started.stop()
+        return Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
 
     return start

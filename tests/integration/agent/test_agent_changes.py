@@ -1,22 +1,28 @@
-"""A running agent from its start to its end, and changes of its broker, topics, role, clients or name servers."""
+"""A running agent from start to end: changes of its broker, topics, role or name servers, and its clients."""
 
 from __future__ import annotations
 
 import json
+import socket
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from broker_agent_api.v1 import client_service_pb2, client_service_pb2_grpc
+from broker_agent_api.v1 import client_service_pb2 as client_pb
+from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from namesrv_api.v1 import route_data_pb2
 from structlog.testing import capture_logs
 
-from broker_agent.broker_controller import BrokerController
 from broker_agent.broker_probe import BrokerProbe
+from broker_agent.clients import limits
+from broker_agent.clients.client_service import SERVICE as CLIENT_SERVICE
 from broker_agent.errors import StartError
 from broker_agent.listener import SERVICE_NAME
 from broker_agent.timing import LONGEST_SECONDS
@@ -24,7 +30,9 @@ from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
+from tests.support.fakes.agent_clients import consumer
 from tests.support.fakes.registering_name_server import FakeNameServer
+from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
@@ -34,31 +42,41 @@ IMPATIENT = {"register_name_server_period_millis": 1_000}
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def health_of(controller: BrokerController, service: str = "") -> int:
-    with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
+def health_of(listener: Endpoint, service: str = "") -> int:
+    with grpc.insecure_channel(str(listener)) as connection:
         request = health_pb2.HealthCheckRequest(service=service)
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
 def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server, force_register=True) as running:
-        running.rounds.due(2)
+        running.rounds_are_due(2)
         server.wait_until(lambda: len(server.registrations) == 3)
     assert server.queries == []
 
 
-def test_a_late_name_server_is_registered_with_at_once(name_server: StartNameServer, agent: StartAgent) -> None:
+def test_health_lasts_from_a_late_registration_to_the_unregistration(
+    name_server: StartNameServer, agent: StartAgent
+) -> None:
     late = name_server("not yet")
     late.stop()
-    with agent(late, **IMPATIENT) as running:
-        controller = running.controller
-        assert health_of(controller) == health_of(controller, SERVICE_NAME) == NOT_SERVING
+    with agent(late) as running:
+        listener = running.controller.fast_listening_on
+        assert health_of(listener) == health_of(listener, SERVICE_NAME) == NOT_SERVING
         late = name_server("late", late.endpoint.port)
         late.wait_until(lambda: len(late.registrations) == 1)
-        with grpc.insecure_channel(str(controller.fast_listening_on)) as connection:
+        with grpc.insecure_channel(str(listener)) as connection:
             watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
             assert next(answer.status for answer in watch if answer.status == SERVING)
-        assert health_of(controller, SERVICE_NAME) == SERVING
+            assert health_of(listener, SERVICE_NAME) == SERVING
+            late.hang()
+            stopping = threading.Thread(target=running.controller.stop)
+            stopping.start()
+            assert next(watch).status == NOT_SERVING
+            assert list(late.open_channels) == ["late-1"], "it is not unregistered yet"
+            late.wait_until(lambda: len(late.unregistrations) == 1)
+            late.answer_again()
+        stopping.join(TIMEOUT)
 
 
 def test_a_step_of_the_stop_that_fails_stops_no_other(
@@ -70,20 +88,6 @@ def test_a_step_of_the_stop_that_fails_stops_no_other(
     assert len(server.unregistrations) == 1
     assert [line["step"] for line in lines if line["event"] == "shutdown_step_failed"] == ["probe"]
     assert lines[-1]["event"] == "agent_stopped"
-
-
-def test_health_ends_before_the_broker_is_unregistered(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running:
-        with grpc.insecure_channel(str(running.controller.fast_listening_on)) as connection:
-            watch = health_pb2_grpc.HealthStub(connection).Watch(health_pb2.HealthCheckRequest(), timeout=TIMEOUT)
-            assert next(watch).status == SERVING
-            server.hang()
-            stopping = threading.Thread(target=running.controller.stop)
-            stopping.start()
-            assert next(watch).status == NOT_SERVING
-            server.wait_until(lambda: len(server.unregistrations) == 1)
-            server.answer_again()
-        stopping.join(TIMEOUT)
 
 
 def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, agent: StartAgent) -> None:
@@ -131,23 +135,13 @@ def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, a
     assert server.queries == []
 
 
-def test_a_change_follows_the_call_in_flight(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running:
-        server.hang()
-        running.rounds.due()
-        server.wait_until(lambda: len(server.queries) == 1)
-        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        server.answer_again()
-        server.wait_until(lambda: any(config.topic == "T" for r in server.registrations for config in r.topic_configs))
-
-
 def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeNameServer, agent: StartAgent) -> None:
     server.master_addr, other = "10.0.0.9:10911", "10.0.0.8:10911"
     with agent(server, broker_id=1) as running:
         assert running.status().master_addr == server.master_addr
         server.master_addr, server.version_held, server.members = None, None, {1: other, 2: other}
         server.hang()
-        running.rounds.due()
+        running.rounds_are_due(1)
         server.wait_until(lambda: len(server.registrations) == 2)
         change = running.calls.ChangeBrokerRole.future(agent_pb.ChangeBrokerRoleRequest(broker_id=2), timeout=TIMEOUT)
         eventually(lambda: running.status().broker_id == 2)
@@ -158,25 +152,22 @@ def test_a_new_role_follows_the_call_in_flight_and_takes_its_id(server: FakeName
     assert [request.broker.broker_id for request in server.unregistrations] == [2]
 
 
-@pytest.mark.parametrize(
-    ("call", "request_", "field"),
-    [
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
-        ("ChangeBrokerRole", agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=-1), "state_version"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
-        ("UpdateBrokerPermission", agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
-    ],
-)
-def test_a_bad_change_names_its_field_and_changes_nothing(
-    server: FakeNameServer, agent: StartAgent, call: str, request_: Any, field: str
-) -> None:
+def test_a_bad_change_names_its_field_and_changes_nothing(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running:
-        with pytest.raises(grpc.RpcError) as refused:
-            getattr(running.calls, call)(request_, timeout=TIMEOUT)
+        role, permission = running.calls.ChangeBrokerRole, running.calls.UpdateBrokerPermission
+        bad: list[tuple[Any, Any, str]] = [
+            (role, agent_pb.ChangeBrokerRoleRequest(), "broker_id"),
+            (role, agent_pb.ChangeBrokerRoleRequest(broker_id=-1), "broker_id"),
+            (role, agent_pb.ChangeBrokerRoleRequest(broker_id=2, state_version=-1), "state_version"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(), "broker_permission"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=8), "broker_permission"),
+            (permission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=-1), "broker_permission"),
+        ]
+        for call_, request, field in bad:
+            with pytest.raises(grpc.RpcError) as refused:
+                call_(request, timeout=TIMEOUT)
+            assert [violation.field for violation in RichError.of(refused.value).violations] == [field], request
         status = running.status()
-    assert [violation.field for violation in RichError.of(refused.value).violations] == [field]
     assert (status.broker_id, status.broker_permission) == (0, 6)
     assert len(server.registrations) == 1
 
@@ -189,15 +180,10 @@ def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, 
         assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
         server.end_channels()
         server.wait_until(lambda: server.channels_opened == 2)
-        running.rounds.due(2)
-        put_topic(running.topics, TopicConfig("T", 4, 4, 6))
-        for call, request in (
-            (running.calls.UpdateBrokerPermission, agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)),
-            (running.calls.ChangeBrokerRole, agent_pb.ChangeBrokerRoleRequest(broker_id=0)),
-        ):
-            answer = call(request, timeout=TIMEOUT)
-            assert (answer.accepted_count, answer.target_count) == (0, 1)
-        running.rounds.wait_until_over()
+        eventually(lambda: running.status().targets[0].channel_open)
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
+        changed = running.calls.UpdateBrokerPermission(permission, timeout=TIMEOUT)
+        assert (changed.accepted_count, changed.target_count) == (0, 1)
         assert (len(server.registrations), server.queries) == (1, [])
         running.probe.is_up = True
         running.probe.on_up()
@@ -218,24 +204,21 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
         targets = [target.endpoint for target in running.status().targets]
         running.list.take_names(listed)
     assert targets == [str(endpoint) for endpoint in listed]
-    assert second.unregistrations[0].reason == UNREGISTERED
+    assert [server.unregistrations[0].reason for server in (first, second, third)] == [UNREGISTERED] * 3
     assert len(second.registrations) == 1
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
 
 def test_filter_servers_are_registered_as_they_come_and_go(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running, grpc.insecure_channel(str(running.controller.listening_on)) as connection:
-        stub = client_service_pb2_grpc.ClientServiceStub(connection)
-        request = client_service_pb2.OpenClientChannelRequest()
-        channel: Any = stub.OpenClientChannel(request, timeout=TIMEOUT)
-        channel_id = next(channel).opened.channel_id
-        filter_server = client_service_pb2.RegisterFilterServerRequest(
-            filter_server_addr="10.0.0.7:30911", channel_id=channel_id
+    with agent(server) as running, clients_of(running) as stub:
+        channel = Channel(stub, "filter")
+        stub.RegisterFilterServer(
+            client_pb.RegisterFilterServerRequest(filter_server_addr="10.0.0.7:30911", channel_id=channel.id),
+            timeout=TIMEOUT,
         )
-        stub.RegisterFilterServer(filter_server, timeout=TIMEOUT)
         server.wait_until(lambda: len(server.registrations) == 2)
         assert list(running.status().filter_servers) == ["10.0.0.7:30911"]
-        channel.cancel()
+        channel.events.cancel()
         server.wait_until(lambda: len(server.registrations) == 3)
     lists = [list(request.filter_servers.filter_servers) for request in server.registrations]
     assert [len(request.topic_configs) for request in server.registrations[1:]] == [0, 0]
@@ -257,9 +240,100 @@ def test_ordered_topics_of_a_name_server_are_registered_so(
     assert saved["topicConfigTable"]["T"]["order"] is True
 
 
-def test_the_fast_listener_is_two_ports_below_the_ordinary_one(settings: MakeSettings) -> None:
-    assert settings(listen="127.0.0.1:10920").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
-    assert settings(listen=None, broker_addr="10.0.0.1:10911").fast_listen_endpoint == Endpoint("127.0.0.1", 10918)
-    assert settings(listen=None, broker_addr="10.0.0.1:65530").listen_endpoint == Endpoint("127.0.0.1", 10920)
-    assert settings(listen="127.0.0.1:0").fast_listen_endpoint == Endpoint("127.0.0.1", 0)
-    assert settings(fast_listen="127.0.0.1:7").fast_listen_endpoint == Endpoint("127.0.0.1", 7)
+# The listener for clients: members, and peers without an answer.
+
+GROUP = "consumers"
+
+
+@contextmanager
+def clients_of(agent: Agent) -> Iterator[ClientServiceStub]:
+    with grpc.insecure_channel(str(agent.controller.listening_on)) as connection:
+        yield ClientServiceStub(connection)
+
+
+class Channel:
+    """A client channel that a test holds."""
+
+    def __init__(self, stub: Any, client_id: str) -> None:
+        self.stub = stub
+        self.client_id = client_id
+        self.events = stub.OpenClientChannel(client_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
+        self.id = str(next(self.events).opened.channel_id)
+
+    def beat(self) -> list[str]:
+        """Sends a heartbeat in the group. Returns the groups that it changed."""
+        request = client_pb.HeartbeatRequest(
+            client_id=self.client_id, channel_id=self.id, consumer_groups=[consumer(GROUP)]
+        )
+        return list(self.stub.Heartbeat(request, timeout=TIMEOUT).changed_consumer_groups)
+
+    def told(self) -> str:
+        return str(next(self.events).consumer_ids_changed.consumer_group)
+
+
+def members(stub: ClientServiceStub) -> list[str]:
+    request = client_pb.ListConsumerIdsRequest(consumer_group=GROUP)
+    return list(stub.ListConsumerIds(request, timeout=TIMEOUT).client_ids)
+
+
+def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameServer, agent: StartAgent) -> None:
+    with agent(server) as running, clients_of(running) as stub:
+        first, second = Channel(stub, "b"), Channel(stub, "a")
+        assert first.beat() == [GROUP]
+        assert first.told() == GROUP
+        assert first.beat() == []
+        second.beat()
+        assert first.told() == GROUP
+        assert members(stub) == ["a", "b"]
+        answer = stub.ListConsumerConnections(client_pb.ListConsumerConnectionsRequest(consumer_group=GROUP))
+        leave = client_pb.UnregisterClientRequest(client_id="a", channel_id=second.id, consumer_group=GROUP)
+        assert stub.UnregisterClient(leave, timeout=TIMEOUT).removed
+        assert first.told() == GROUP
+        assert members(stub) == ["b"]
+        second.beat()
+        assert first.told() == GROUP
+        second.events.cancel()
+        assert first.told() == GROUP
+        assert members(stub) == ["b"]
+    assert [connection.client_id for connection in answer.connections] == ["a", "b"]
+    assert [subscription.topic for subscription in answer.subscriptions] == ["TopicTest"]
+    assert answer.consume_type == client_pb.CONSUME_TYPE_PASSIVELY
+    connection = answer.connections[0]
+    assert connection.client_addr.startswith("127.0.0.1:")
+    assert connection.has_channel
+    assert 0 <= time.time() - connection.last_heartbeat_at_millis / 1000 < 60
+
+
+def test_a_client_that_answers_no_ping_is_cut(
+    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
+    with agent(server) as running, socket.create_connection(running.controller.listening_on, TIMEOUT) as peer:
+        peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
+        while peer.recv(1_000):
+            pass
+
+
+def test_a_silent_client_leaves_by_a_scan_of_the_listener(
+    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
+    monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
+    with agent(server) as running, clients_of(running) as stub:
+        (closing,) = Channel(stub, "silent").events
+        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
+
+
+def test_a_producer_is_listed_and_a_channel_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
+    with agent(server) as running, clients_of(running) as stub:
+        producer = client_pb.ProducerData(group_name="p")
+        stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
+        (plain,) = stub.ListProducerConnections(
+            client_pb.ListProducerConnectionsRequest(producer_group="p")
+        ).connections
+        assert (plain.client_id, plain.has_channel) == ("plain", False)
+        channel = Channel(stub, "client")
+        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
+        running.controller.stop()
+        assert next(channel.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
+        assert list(channel.events) == []

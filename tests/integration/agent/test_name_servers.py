@@ -1,4 +1,4 @@
-"""An agent's connections to name servers: channels, what is sent over them, and one call to all at once."""
+"""An agent's connections to name servers: channels, calls, one call to all at once, and the list from a web server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from typing import Self
 
 import grpc
@@ -25,17 +27,19 @@ from broker_agent.broker_outer_api import BrokerOuterAPI, Results
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.name_server_status import NameServerStatus
+from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, namesrv_list_of
 from broker_agent.observability import NameServerCalls
-from broker_agent.registration import MAX_REGISTRATION_BYTES, body_crc32
-from broker_agent.timing import Timing
+from broker_agent.registration import body_crc32
+from broker_agent.timing import JITTER, Timing
 from broker_agent.topics.table import TopicConfig
 from broker_agent.topics.topic_service import version_message
-from namesrv_common.endpoints import Endpoint
+from namesrv_common.endpoints import Endpoint, parse_endpoints
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents import STATE, StartNameServer, registration, target_of
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import eventually
+from tests.support.virtual_clock import VirtualClock, agent_timing
 
 
 class FanOut(ExitStack):
@@ -91,29 +95,43 @@ CLOSING = pb.OpenChannelResponse(closing=pb.ChannelClosing(reason=pb.ChannelClos
 OPENED = pb.OpenChannelResponse(opened=pb.ChannelOpened(channel_id="other"))
 
 
-@pytest.mark.parametrize("event", [CLOSING, OPENED], ids=["closing", "opened twice"])
-def test_a_channel_that_ends_or_is_opened_twice_is_opened_again(
-    server: FakeNameServer, fan_out: FanOut, event: pb.OpenChannelResponse
+@pytest.mark.parametrize(
+    ("last", "why"),
+    [(CLOSING, "closed by the name server: REASON_IDLE"), (OPENED, "the name server opened it twice")],
+)
+def test_events_are_taken_until_the_channel_ends_and_another_opens(
+    server: FakeNameServer, fan_out: FanOut, last: pb.OpenChannelResponse, why: str
 ) -> None:
-    server.send(event)
-    fan_out.wait_until_wanted(2)
-    assert server.channels_opened == 2
-
-
-def test_an_event_that_is_not_known_is_passed_over(server: FakeNameServer, fan_out: FanOut) -> None:
     fan_out.register(force=True)
-    server.send(pb.OpenChannelResponse())
-    server.send(pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged()))
-    eventually(lambda: fan_out.targets[0].state.known.has_news)
-    assert server.channels_opened == 1
-
-
-def test_a_channel_that_stays_silent_is_opened_again(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.1)
-    server.silent_channels = 1
-    with FanOut(server) as fan_out:
-        assert fan_out.targets[0].state.report().channel_open
+    lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
+    ordered = pb.OpenChannelResponse(order_topic_config_changed=pb.OrderTopicConfigChanged())
+    unknown = pb.OpenChannelResponse()
+    with capture_logs() as lines:
+        for event in (unknown, ordered, pb.OpenChannelResponse(min_broker_id_changed=lowest), last):
+            server.send(event)
+        fan_out.wait_until_wanted(2)
     assert server.channels_opened == 2
+    state = fan_out.targets[0].state
+    assert state.known.has_news
+    events = state.report().events
+    kinds = [Event.Kind.Name(event.kind).removeprefix("KIND_") for event in events]
+    taken = ["CHANNEL_OPENED", "ORDER_TOPIC_CONFIG_CHANGED", "MIN_BROKER_ID_CHANGED"]
+    assert kinds == [*taken, "CHANNEL_ENDED", "CHANNEL_OPENED"]
+    assert (events[2].detail, events[3].detail) == (f"{'b' * 255}: 0 at {'a' * 260}", why)
+    assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
+
+
+def test_a_channel_that_is_silent_or_gone_is_replaced_at_once(
+    server: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.5)
+    server.silent_channels, begun = 1, time.monotonic()
+    with FanOut(server) as fan_out:
+        assert time.monotonic() - begun < TIMEOUT / 4
+        assert fan_out.targets[0].state.report().channel_open
+        server.forget_channels()
+        assert len(fan_out.register(force=True)) == 1
+    assert [request.channel_id for request in server.registrations] == ["ns-2", "ns-3"]
 
 
 def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,33 +145,17 @@ def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, m
     assert not target.state.report().channel_open
 
 
-def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second(server: FakeNameServer, fan_out: FanOut) -> None:
-    begun = time.monotonic()
-    for _ in range(500):
-        server.send(pb.OpenChannelResponse())
-    server.end_channels()
-    fan_out.wait_until_wanted(2)
-    assert time.monotonic() - begun >= 0.5
-
-
-def test_texts_of_an_event_are_cut(server: FakeNameServer, fan_out: FanOut) -> None:
-    with capture_logs() as lines:
-        fan_out.register(force=True)
-        lowest = pb.MinBrokerIdChanged(broker_name="b" * 1_000, min_broker_addr="a" * 1_000)
-        server.send(pb.OpenChannelResponse(min_broker_id_changed=lowest))
+def test_a_flood_of_events_is_read_no_faster_than_1_000_a_second(
+    server: FakeNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "OPENED_SECONDS", 0.2)  # a channel that is open stays so for longer
+    with FanOut(server) as fan_out:
+        begun = time.monotonic()
+        for _ in range(500):
+            server.send(pb.OpenChannelResponse())
         server.end_channels()
         fan_out.wait_until_wanted(2)
-        opened, changed, ended, opened_again = fan_out.targets[0].state.report().events
-    kinds = [Event.KIND_CHANNEL_OPENED, Event.KIND_MIN_BROKER_ID_CHANGED, Event.KIND_CHANNEL_ENDED]
-    assert [opened.kind, changed.kind, ended.kind] == kinds
-    assert (opened_again.kind, changed.detail) == (Event.KIND_CHANNEL_OPENED, f"{'b' * 255}: 0 at {'a' * 260}")
-    assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
-
-
-def test_a_channel_that_is_gone_is_replaced_in_the_same_round(server: FakeNameServer, fan_out: FanOut) -> None:
-    server.forget_channels()
-    assert len(fan_out.register(force=True)) == 1
-    assert [request.channel_id for request in server.registrations] == ["ns-1", "ns-2"]
+        assert time.monotonic() - begun >= 0.5
 
 
 @pytest.mark.parametrize(("connect_seconds", "seconds_left"), [(0.5, 60.0), (60.0, 0.5)])
@@ -185,28 +187,26 @@ def test_close_ends_a_call_in_flight_and_a_wait_for_the_channel_at_once(
         assert [type(call.exception(TIMEOUT)) for call in calls] == [NameServerError] * 2
 
 
-def test_a_call_after_close_fails_as_cancelled_with_observers() -> None:
-    endpoint = Endpoint("127.0.0.1", 1)
-    target = target_of(endpoint, observe=NameServerCalls(CollectorRegistry(), None).of(endpoint))
+def test_no_call_is_made_when_its_time_is_over_or_after_close(server: FakeNameServer) -> None:
+    target = target_of(server.endpoint, observe=NameServerCalls(CollectorRegistry(), None).of(server.endpoint))
+    with pytest.raises(NameServerError, match="the time for the whole was used up before the call"):
+        target.unregister(STATE.identity(), UNREGISTERED, Timing().clock())
     target.close()
     with pytest.raises(NameServerError, match="CANCELLED"):
         target.unregister(STATE.identity(), UNREGISTERED, Timing().clock() + TIMEOUT)
-
-
-def test_no_call_is_made_when_its_time_is_over(server: FakeNameServer, fan_out: FanOut) -> None:
-    with pytest.raises(NameServerError, match="the time for the whole was used up before the call"):
-        fan_out.targets[0].unregister(STATE.identity(), UNREGISTERED, fan_out.timing.clock())
     assert server.unregistrations == []
 
 
-def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(server: FakeNameServer, fan_out: FanOut) -> None:
-    topics = [TopicConfig(f"%RETRY%{number:0>110}", 16, 16, 6) for number in range(150_000)]
-    for _ in range(2):
-        assert fan_out.register(*topics, counter=1) == ()
-    error = fan_out.targets[0].state.report().last_error
+def test_a_table_over_the_limit_is_not_sent_and_the_limit_named(
+    server: FakeNameServer, fan_out: FanOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics = [TopicConfig(f"T{number}", 4, 4, 6) for number in range(10)]
+    size = registration(1, *topics).full().ByteSize() + len("\n\x04ns-1")  # the id of the channel
+    monkeypatch.setattr(target_module, "MAX_REGISTRATION_BYTES", size - 1)
+    assert fan_out.register(*topics, counter=1) == ()
     assert server.registrations == []
-    assert "registration of 150000 topics has" in error
-    assert f"over the limit of {MAX_REGISTRATION_BYTES}" in error
+    problem = f"the registration of 10 topics has {size} bytes, over the limit of {size - 1}"
+    assert problem in fan_out.targets[0].state.report().last_error
 
 
 def test_every_message_has_the_crc32_of_its_topics() -> None:
@@ -230,47 +230,21 @@ def test_scenario_68_10_000_topics_survive_plain_and_compressed(name_server: Sta
 # Scenarios of upstream's BrokerOuterAPITest: what comes of a call to several name servers at once.
 
 
-def test_a_query_without_an_answer_leaves_time_to_register(server: FakeNameServer, fan_out: FanOut) -> None:
-    fan_out.register(force=True)
+@pytest.mark.parametrize(
+    ("counter", "suspended", "made"), [(2, False, 2), (1, False, 1), (2, True, 1)], ids=["new", "done", "suspended"]
+)
+def test_a_registration_behind_another_is_made_unless_done_or_suspended(
+    server: FakeNameServer, fan_out: FanOut, counter: int, made: int, *, suspended: bool
+) -> None:
     server.hang()
-    round_done = threading.Thread(target=fan_out.register, kwargs={"timeout_seconds": 3.0})
-    round_done.start()
-    server.wait_until(lambda: len(server.registrations) == 2)
+    for content in (registration(1), registration(counter)):
+        fan_out.content = content
+        fan_out.api.register_broker(fan_out.targets[0])
+        server.wait_until(lambda: len(server.registrations) == 1)
+    fan_out.api.is_suspended = suspended
     server.answer_again()
-    round_done.join(TIMEOUT)
-
-
-def test_a_registration_after_one_in_flight_is_left_out_if_done(server: FakeNameServer, fan_out: FanOut) -> None:
-    server.hang()
-    first_round = threading.Thread(target=fan_out.register, kwargs={"force": True})
-    first_round.start()
-    server.wait_until(lambda: len(server.registrations) == 1)
-    fan_out.api.register_broker(fan_out.targets[0])
-    server.answer_again()
-    first_round.join(TIMEOUT)
     fan_out.wait_until_idle()
-    assert len(fan_out.results) == 1
-    assert len(server.registrations) == 1
-
-
-def test_an_unregistration_that_fails_ends_the_channel(server: FakeNameServer, fan_out: FanOut) -> None:
-    fan_out.register(force=True)
-    server.hang()
-    fan_out.api.register_seconds = 1.0
-    fan_out.api.unregister_broker_all()
-    server.wait_until(lambda: server.channels_opened == 2)
-    assert not fan_out.targets[0].state.report().registered
-    server.answer_again()
-    server.wait_until(lambda: list(server.open_channels) == ["ns-2"])
-    assert len(server.registrations) == 1
-
-
-def test_an_unregistration_that_fails_in_passing_is_tried_again(server: FakeNameServer, fan_out: FanOut) -> None:
-    fan_out.register(force=True)
-    server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
-    fan_out.api.unregister_broker_all()
-    assert len(server.unregistrations) == 2
-    assert server.channels_opened == 1
+    assert (len(fan_out.results), len(server.registrations), server.queries) == (made, made, [])
 
 
 def test_a_hand_over_follows_the_call_in_flight(server: FakeNameServer, fan_out: FanOut) -> None:
@@ -296,30 +270,26 @@ def test_close_ends_the_leave_from_a_name_server_that_hangs(server: FakeNameServ
     assert time.monotonic() - begun < TIMEOUT / 4
 
 
-def test_a_waiting_registration_is_not_made_once_suspended(server: FakeNameServer, fan_out: FanOut) -> None:
-    server.hang()
-    (target,) = fan_out.targets
-    for counter in (1, 2):
-        fan_out.content = registration(counter)
-        fan_out.api.register_broker(target)
-        server.wait_until(lambda: len(server.registrations) == 1)
-    fan_out.api.is_suspended = True
-    server.answer_again()
-    fan_out.wait_until_idle()
-    assert len(server.registrations) == 1
-
-
-def test_unregistering_reaches_all_in_parallel_and_has_the_generation(name_server: StartNameServer) -> None:
+def test_an_unregistration_reaches_all_or_ends_the_channel(name_server: StartNameServer) -> None:
     hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
     with FanOut(hanging, first, second) as fan_out:
-        fan_out.register(force=True)
+        fan_out.register(force=True, timeout_seconds=1.0)
         hanging.hang()
+        fan_out.content = registration(1)
+        fan_out.api.register_broker(fan_out.targets[0])  # the unregistration follows it
+        hanging.wait_until(lambda: len(hanging.registrations) == 2)
+        first.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
         fan_out.api.register_seconds = 4.0
         fan_out.api.unregister_broker_all()
         assert fan_out.register(force=True) == ()
-    for server in (first, second):
-        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)]
-        assert len(server.registrations) == 1
+        hanging.wait_until(lambda: hanging.channels_opened == 2)
+        assert not fan_out.targets[0].state.report().registered
+        hanging.answer_again()
+        hanging.wait_until(lambda: list(hanging.open_channels) == ["hanging-2"])
+    for server, calls in ((hanging, 1), (first, 2), (second, 1)):  # the first was asked again
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)] * calls
+    assert (first.channels_opened, second.channels_opened) == (1, 1)
+    assert [len(server.registrations) for server in (hanging, first, second)] == [2, 1, 1]
 
 
 ROUND_SECONDS = 2.0
@@ -348,6 +318,7 @@ def test_scenarios_63_and_65_only_changed_and_in_time_is_in_the_results(name_ser
         results = fan_out.register(counter=1, timeout_seconds=ROUND_SECONDS)
         assert [result.endpoint for result in results] == [changed.endpoint]
         assert (len(changed.registrations), len(unchanged.registrations), len(unchanged.queries)) == (2, 1, 1)
+        assert len(late.registrations) == 2, "the query had half of the time"
         late.answer_again()
         fan_out.wait_until_idle()
         late.hang()
@@ -355,3 +326,118 @@ def test_scenarios_63_and_65_only_changed_and_in_time_is_in_the_results(name_ser
         late.answer_again()
         eventually(lambda: late.version_held is not None and late.version_held.counter == 2)
         assert {result.endpoint for result in results} == {changed.endpoint, unchanged.endpoint}
+
+
+# An address server: asked after 10 s, then every 120 s. An invalid answer is ignored.
+
+WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
+CHUNKED = ("Transfer-Encoding", "chunked")
+A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: AddressServer
+
+    def do_GET(self) -> None:
+        self.server.asked.append((self.server.time.seconds, self.path))
+        self.send_response(self.server.status)
+        self.send_header("Location", "/elsewhere")
+        for header in self.server.headers or [("Content-Length", str(len(self.server.body)))]:
+            self.send_header(*header)
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class AddressServer(ThreadingHTTPServer):
+    """Answers as told, on loopback, and is asked on virtual time; remembers that, and what came of it."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.status = 200
+        self.body = WHOLE
+        self.headers: list[tuple[str, str]] = []
+        """Instead of the right Content-Length."""
+        self.time = VirtualClock(0.0)
+        self.asked: list[tuple[float, str]] = []
+        self.told: list[tuple[Endpoint, ...]] = []
+        url = f"http://127.0.0.1:{self.server_port}/rocketmq/nsaddr?unit=a"
+        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
+        self.list.start()
+        self.list.on_change = lambda: self.told.append(self.list.endpoints)
+
+
+@pytest.fixture
+def address_server() -> Iterator[AddressServer]:
+    with AddressServer() as started, ThreadPoolExecutor(1) as pool:
+        pool.submit(started.serve_forever, 0.01)
+        yield started
+        started.list.stop()
+        started.shutdown()
+
+
+def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(address_server: AddressServer) -> None:
+    address_server.time.run(9.9)
+    assert address_server.asked == []
+    address_server.time.run(0.1)
+    assert address_server.asked == [(10.0, "/rocketmq/nsaddr?unit=a")]
+    address_server.time.run(100 * FETCH_PERIOD_SECONDS)
+    pauses = [after - before for (before, _), (after, _) in pairwise(address_server.asked)]
+    assert 95 <= len(pauses) <= 105
+    assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
+
+
+def test_an_answer_is_told_when_it_differs_from_the_last_one(address_server: AddressServer) -> None:
+    address_server.time.run(3 * A_PERIOD)
+    assert address_server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+    address_server.body = b"10.0.0.3:9876;\n"
+    address_server.time.run(3 * A_PERIOD)
+    assert address_server.told[1:] == [parse_endpoints("10.0.0.3:9876")]
+    address_server.body = b"10.0.9.9:9876"  # the list before the first answer
+    address_server.time.run(A_PERIOD)
+    assert address_server.told[2:] == [parse_endpoints("10.0.9.9:9876")]
+    address_server.headers = [CHUNKED]
+    address_server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
+    address_server.time.run(A_PERIOD)
+    assert address_server.told[3:] == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
+
+
+LENGTH = ("Content-Length", str(len(WHOLE)))
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "body", "problem"),
+    [
+        (200, [], b"<html><body>Welcome</body></html>", "has no port"),
+        (200, [], b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
+        (302, [], WHOLE, "answered 302, not 200"),
+        (200, [LENGTH], WHOLE[:26], "the answer was cut after 26 of 27 bytes"),
+        (200, [("X-Nothing", "")], WHOLE, "neither Content-Length nor chunks"),
+        (200, [("Content-Length", "-1")], WHOLE, "neither Content-Length nor chunks"),
+        (200, [("Content-Length", str(10**12))], WHOLE, "are declared"),
+        (200, [CHUNKED], b"%x\r\n%s\r\n" % (len(WHOLE), WHOLE), "IncompleteRead"),
+        (200, [CHUNKED], b"fffffff\r\n" + b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
+    ],
+)
+def test_a_bad_answer_keeps_the_list_and_is_logged_once(
+    address_server: AddressServer, status: int, headers: list[tuple[str, str]], body: bytes, problem: str
+) -> None:
+    address_server.status, address_server.headers, address_server.body = status, headers, body
+    with capture_logs() as logs:
+        address_server.time.run(2 * A_PERIOD)
+    assert len(address_server.asked) >= 2
+    assert address_server.told == []
+    assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
+    assert problem in logs[0]["error"]
+    assert logs[0]["kept"] == ["10.0.9.9:9876"]
+
+
+def test_a_server_that_is_not_there_changes_nothing(address_server: AddressServer) -> None:
+    address_server.shutdown()
+    address_server.server_close()
+    with capture_logs() as logs:
+        address_server.time.run(A_PERIOD)
+    assert address_server.told == []
+    assert "refused" in logs[0]["error"]

@@ -17,8 +17,10 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from typer.testing import CliRunner, Result
 
 from broker_agent.broker_probe import connect_to
+from broker_agent.cli import app
 from broker_agent.listener import THREADS
 from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
 from broker_agent.topics.topics_json import encode_topics
@@ -29,16 +31,9 @@ from tests.support import metrics_page
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import (
-    NEVER_SCAN,
-    Agent,
-    StandInBroker,
-    held_port,
-    joined,
-    name_servers,
-    repeating,
-)
+from tests.support.programs.agents import NEVER_SCAN, Agent, held_port, joined, repeating
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
+from tests.support.secured.fleet import outcome
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
 
 # The agent as a process of its own: start, signals, exit codes.
@@ -92,6 +87,11 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
 ELSEWHERE = "10.0.0.1:10911"
 
 
+def standing_in(endpoint: Endpoint) -> socket.socket:
+    """Listens where a broker would: the system takes connections, and nobody reads them."""
+    return socket.create_server(endpoint, backlog=4_096)
+
+
 def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
     with (
         held_port() as place,
@@ -103,14 +103,14 @@ def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
         assert agent.events("broker_not_there_yet")
         assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
         assert server.events("broker_registered") == []
-        with StandInBroker(place.port) as broker:
+        with standing_in(place) as broker:
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
-            broker.kill()
+            broker.close()
             eventually(client.route, lambda route: route is None)
             assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
             assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
-        with StandInBroker(place.port):
+        with standing_in(place):
             eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
         # Each change is said once, although the broker was looked at every second.
         eventually(
@@ -131,7 +131,8 @@ def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch
 
 # An agent is upgraded, and every answer to a client has its healthy broker.
 
-KEEP = ("--on-stop", "keep")
+METRICS = ("--metrics-listen", "127.0.0.1:0")
+HAND_OVER = ("--on-stop", "handover")
 ADDR = "127.0.0.1:10911"
 
 
@@ -142,12 +143,12 @@ def generation(client: Client) -> int:
 
 def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: NamesrvProcess, client: Client) -> None:
     with ExitStack() as agents:
-        old = agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+        old = agents.enter_context(Agent(str(namesrv.endpoint), *HAND_OVER))
         eventually(client.addrs)
         before = generation(client)
         with namesrv.connect() as asking, repeating(asking.addrs) as answers:
             assert old.terminate() == 0
-            agents.enter_context(Agent(str(namesrv.endpoint), *KEEP))
+            agents.enter_context(Agent(str(namesrv.endpoint), *HAND_OVER))
             eventually(lambda: generation(client) > before)
             count = len(answers)
             assert count, "the client asked while the agents changed"
@@ -156,14 +157,19 @@ def test_no_answer_lacks_the_broker_while_its_agent_is_upgraded(namesrv: Namesrv
         assert namesrv.events("broker_removed") == []
 
 
-def test_mappings_of_static_topics_are_in_routes_and_change(tmp_path: Path) -> None:
-    """The file is RocketMQ's, from the start; then another mapping comes, without a change of topics.json."""
+def test_followed_files_come_into_routes_and_broken_ones_are_shown(tmp_path: Path) -> None:
+    """The mappings are RocketMQ's, from the start; then another one comes, without a change of topics.json."""
     topics, mappings = tmp_path / "topics.json", tmp_path / "topicQueueMapping.json"
     topics.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (TopicConfig("Static", 4, 8, 6),))))
     mappings.write_bytes(REAL_MAPPINGS)
     moved = {"0": [{"bname": "broker-c", "queueId": 1}, {"bname": "broker-d", "queueId": 0}]}
     changed = {"bname": "broker-c", "epoch": 2, "hostedQueues": moved, "scope": "__global__", "totalQueues": 4}
-    with NamesrvProcess() as server, server.connect() as client, Agent(str(server.endpoint), topics=topics):
+    with (
+        NamesrvProcess() as server,
+        server.connect() as client,
+        Agent(str(server.endpoint), *METRICS, topics=topics) as agent,
+        agent.connect() as calls,
+    ):
 
         def queue_ids() -> list[tuple[int, int]] | None:
             route = client.route("Static")
@@ -176,6 +182,9 @@ def test_mappings_of_static_topics_are_in_routes_and_change(tmp_path: Path) -> N
         assert eventually(queue_ids) == [(0, 0), (1, 1)]
         mappings.write_bytes(mappings_json({"Static": changed}, counter=2))
         eventually(queue_ids, [].__eq__)
+        topics.write_text("{")
+        eventually(lambda: samples(agent)["topics_broken",], lambda broken: broken == 1)
+        assert calls.status().topics_problem
 
 
 # The files of deploy/systemd as an agent meets them on a new machine.
@@ -208,20 +217,17 @@ CALLS = 4
 """Of each connection."""
 
 
-@pytest.mark.parametrize(("which", "listener"), [("fast_listening_on", "agent"), ("listening_on", "clients")])
-def test_more_half_requests_than_threads_keep_nobody_from_an_answer(which: str, listener: str) -> None:
-    path = OF_LISTENERS[listener].lookup
+def test_more_half_requests_than_threads_keep_nobody_from_an_answer() -> None:
     with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, ExitStack() as held:
-        listen = Endpoint.parse(str(agent.wait_for("agent_started")[which]))
-        for _ in range(THREADS):
-            peer = held.enter_context(socket.create_connection(listen, timeout=20))
-            peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(CALLS)))
-            assert peer.recv(1)  # its settings: it has what was sent
-        client = held.enter_context(agent.connect())
-        assert client.status().broker_name == "broker-a"
-        with grpc.insecure_channel(str(listen)) as channel:
-            asked = health_pb2.HealthCheckRequest()
-            health_pb2_grpc.HealthStub(channel).Check(asked, timeout=20)
+        for endpoint, listener in ((agent.endpoint, "agent"), (agent.ordinary, "clients")):
+            path = OF_LISTENERS[listener].lookup
+            for _ in range(THREADS):
+                peer = held.enter_context(socket.create_connection(endpoint, timeout=20))
+                peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(CALLS)))
+                assert peer.recv(1)  # its settings: it has what was sent
+            with grpc.insecure_channel(str(endpoint)) as channel:
+                health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
+        assert held.enter_context(agent.connect()).status().broker_name == "broker-a"
 
 
 DESCRIPTORS = 400
@@ -230,8 +236,8 @@ PLACES = without_others(DESCRIPTORS) // 2
 """Each listener has half of what is not for the agent itself."""
 
 
-@pytest.mark.parametrize("which", ["fast_listening_on", "listening_on"])
-def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(which: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("listener", ["endpoint", "ordinary"])
+def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(listener: str, tmp_path: Path) -> None:
     topics = Path(shutil.copy(TOPICS, tmp_path / "topics.json"))
     with (
         NamesrvProcess() as server,
@@ -239,31 +245,18 @@ def test_a_flood_of_connections_leaves_an_agent_what_it_needs_itself(which: str,
         Agent(str(server.endpoint), topics=topics, prefix=WITH_FEW_DESCRIPTORS) as agent,
         ExitStack() as held,
     ):
-        started = agent.wait_for("agent_started")
-        listen = Endpoint.parse(str(started[which]))
+        listen = getattr(agent, listener)
         peers = [held.enter_context(socket.create_connection(listen, timeout=20)) for _ in range(DESCRIPTORS)]
         topics.write_text(topics.read_text().replace("TopicTest", "TopicOfNow"))
         eventually(lambda: client.route("TopicOfNow"))
         assert sum(bool(peer.recv(1)) for peer in peers) == PLACES, "the others are closed"
-        if which != "fast_listening_on":
-            assert agent_answers(agent)
-        held.close()
-        eventually(lambda: agent_answers(agent))
-
-
-def agent_answers(agent: Agent) -> bool:
-    with agent.connect() as client:
-        try:
-            return client.status().broker_name == "broker-a"
-        except grpc.RpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
-                raise
-            return False  # the connection was closed: there is no place for it
+        with agent.connect() as operator:
+            assert outcome(operator.status) == ("OK" if listener == "ordinary" else "UNAVAILABLE")
+            held.close()
+            eventually(lambda: outcome(operator.status) == "OK")
 
 
 # Metrics of an agent, and its answers over HTTP to whether it is alive and ready.
-
-METRICS = ("--metrics-listen", "127.0.0.1:0")
 
 
 def get(agent: Agent, path: str) -> tuple[int, str]:
@@ -276,61 +269,111 @@ def samples(agent: Agent) -> dict[tuple[str, ...], float]:
     return {(name.removeprefix("broker_agent_"), *labels): value for (name, *labels), value in found.items()}
 
 
-def test_each_name_server_and_all_clients_have_their_series() -> None:
-    with name_servers(1) as [(server, _)], held_port() as nobody, Agent(joined(server, nobody), *METRICS) as agent:
+def test_series_come_and_go_with_the_name_servers_and_clients_of_an_agent(tmp_path: Path) -> None:
+    file, often = tmp_path / "name-servers", ("--register-name-server-period-millis", "1000")
+    with NamesrvProcess(*NEVER_SCAN) as server, held_port() as nobody:
         good, bad = str(server.endpoint), str(nobody)
-        groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
-        with grpc.insecure_channel(str(agent.wait_for("agent_started")["listening_on"])) as connection:
-            request = client_service_pb2.HeartbeatRequest(client_id="c1", producer_groups=groups)
-            ClientServiceStub(connection).Heartbeat(request, timeout=TIMEOUT)
-        eventually(lambda: samples(agent), lambda seen: seen["registered", good] == 1)
-        seen = eventually(lambda: samples(agent), lambda seen: ("registrations_total", bad, "full", "failed") in seen)
-        assert seen["registrations_total", good, "full", "accepted"] >= 1
-        assert seen["registration_age_seconds", good] >= 0
-        assert ("registration_age_seconds", bad) not in seen
-        assert seen["registered", bad] == 0
-        assert seen["broker_up",] == 1
-        assert (seen["producer_groups",], seen["producers",], seen["consumers",]) == (2, 2, 0)
-        assert seen["topics",] == len(json.loads(TOPICS.read_text())["topicConfigTable"])
-        assert get(agent, "/readyz") == (200, "ok\n")
-        assert get(agent, "/healthz") == (200, "ok\n")
-
-
-def test_a_name_server_that_leaves_the_list_loses_its_series(tmp_path: Path) -> None:
-    with name_servers(2) as [(first, _), (second, _)]:
-        file = tmp_path / "name-servers"
-        file.write_text(f"{first.endpoint};{second.endpoint}")
-        with Agent(f"file:{file}", *METRICS) as agent:
-            register = "namesrv_api.v1.RegistrationService/RegisterBroker"
-            ended = {
-                ("grpc_client_call_duration_seconds_count", register, "OK", str(server.endpoint))
-                for server in (first, second)
-            }
-            eventually(lambda: ended <= samples(agent).keys())
-            file.write_text(str(first.endpoint))
-            gone = str(second.endpoint)
-            eventually(lambda: all(gone not in labels for labels in samples(agent)))
-            assert any(str(first.endpoint) in labels for labels in samples(agent))
-            assert second.wait_for("broker_removed")["reason"] == "UNREGISTERED"
+        file.write_text(bad)
+        with Agent(f"file:{file}", *METRICS, *often) as agent:
+            assert get(agent, "/healthz") == (200, "ok\n")
+            assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
+            file.write_text(f"{good};{bad}")
+            groups = [client_service_pb2.ProducerData(group_name=name) for name in ("p1", "p2")]
+            with grpc.insecure_channel(str(agent.ordinary)) as connection:
+                request = client_service_pb2.HeartbeatRequest(client_id="c1", producer_groups=groups)
+                ClientServiceStub(connection).Heartbeat(request, timeout=TIMEOUT)
+            seen = eventually(lambda: samples(agent), lambda seen: seen.get(("registered", good)) == 1)
+            assert seen["registrations_total", good, "full", "accepted"] >= 1
+            assert seen["registration_age_seconds", good] >= 0
+            assert seen["registrations_total", bad, "full", "failed"] >= 1
+            assert ("registration_age_seconds", bad) not in seen
+            assert seen["registered", bad] == 0
+            assert seen["broker_up",] == 1
+            assert (seen["producer_groups",], seen["producers",], seen["consumers",]) == (2, 2, 0)
+            assert seen["topics",] == len(json.loads(TOPICS.read_text())["topicConfigTable"])
+            assert get(agent, "/readyz") == (200, "ok\n")
+            assert any(name.startswith("grpc_client_") and bad in labels for name, *labels in seen)
+            file.write_text(good)
+            seen = eventually(lambda: samples(agent), lambda seen: all(bad not in labels for labels in seen))
+            assert seen["registered", good] == 1
             file.write_text("not;a;list\n")
             agent.wait_for("namesrv_list_bad")
-            assert first.events("broker_removed") == []
+            assert server.events("broker_removed") == []
 
 
-def test_an_agent_that_nobody_has_accepted_is_alive_and_not_ready() -> None:
-    with held_port() as nobody, Agent(str(nobody), *METRICS, "--register-name-server-period-millis", "1000") as agent:
-        assert get(agent, "/healthz") == (200, "ok\n")
-        assert get(agent, "/readyz") == (503, "no name server has accepted the registration yet\n")
+# The command line, in this process.
+
+FLAGS = {
+    "--broker-name": "broker-a",
+    "--broker-id": "0",
+    "--broker-addr": "127.0.0.1:10911",
+    "--namesrv": "127.0.0.1:9876",
+    "--topics": str(TOPICS),
+}
 
 
-def test_a_followed_file_that_stays_broken_shows_in_metrics_and_status(tmp_path: Path) -> None:
-    topics = tmp_path / "topics.json"
-    with (
-        name_servers(1) as [(server, client)],
-        Agent(str(server.endpoint), *METRICS, "--topics-missing", "wait", topics=topics) as agent,
-        agent.connect() as calls,
-    ):
-        assert eventually(lambda: client.route("TBW102"), lambda route: route is not None)
-        topics.write_text("{")
-        eventually(lambda: samples(agent)["topics_broken",], lambda broken: broken == 1)
-        assert calls.status().topics_problem
+def run(*arguments: str, env: dict[str, str] | None = None) -> Result:
+    with pytest.MonkeyPatch.context() as patched:
+        # Logs are set up once for the whole process, and would outlive the test.
+        patched.setattr("namesrv_common.process.settings_cli.configure_logs", lambda *_: None)
+        return CliRunner().invoke(app, arguments, env=env)
+
+
+def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) -> Result:
+    flags = FLAGS | {f"--{name.replace('_', '-')}": value for name, value in changes.items()}
+    pairs = [text for flag, value in flags.items() if value is not None for text in (flag, value)]
+    return run("serve", *pairs, *more, env=env)
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("broker_id", "x", "setting broker_id: Input should be a valid integer"),
+        ("broker_addr", "127.0.0.1", "setting broker_addr: address '127.0.0.1' has no port: write host:port"),
+        ("ha_server_addr", "h:0", "setting ha_server_addr: address 'h:0' has port '0', not a number from 1 to 65535"),
+        ("broker_name", "a\tb", r"setting broker_name: 'a\tb' has characters that are not printable"),
+        ("cluster", "c" * 256, f"setting cluster: {'c' * 40!r}... has 256 bytes, at most 255"),
+        ("broker_permission", "8", "setting broker_permission: Input should be less than or equal to 7 (got '8')"),
+        ("namesrv", "file:/no/list", "setting namesrv: /no/list: No such file or directory"),
+        ("probe", "udp", "setting probe: Input should be 'tcp' or 'none' (got 'udp')"),
+        ("metrics_listen", "nowhere", "setting metrics_listen: address 'nowhere' has no port: write host:port"),
+        ("fast_listen", "10918", "setting fast_listen: address '10918' has no port: write host:port"),
+        ("topics", "/no/topics.json", "/no/topics.json: No such file or directory"),
+        ("listen", "127.0.0.1", "setting listen: address '127.0.0.1' has no port: write host:port"),
+        ("register_name_server_period_millis", "0", "setting register_name_server_period_millis: "),
+    ],
+)
+def test_a_bad_setting_is_one_line_and_exit_code_2(flag: str, value: str | None, expected: str) -> None:
+    result = serve(None, **{flag: value})
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"broker-agent: {expected}")
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> None:
+    env = {"BROKER_AGENT_NAMESRV": "a:1;b:2", "BROKER_AGENT_CLUSTER": "c1"}
+    from_env = serve(env, "--print-config", namesrv=None)
+    assert {'namesrv = ["a:1", "b:2"]', 'cluster = "c1"'} <= set(from_env.stdout.splitlines())
+    from_flag = serve(env, "--namesrv", "d:4", "--print-config", cluster="c2")
+    assert {'namesrv = ["127.0.0.1:9876", "d:4"]', 'cluster = "c2"'} <= set(from_flag.stdout.splitlines())
+
+
+def test_a_health_check_finds_the_agent_by_the_brokers_port(server: FakeNameServer) -> None:
+    asked = [
+        run("healthcheck"),
+        run("healthcheck", env={"BROKER_AGENT_BROKER_ADDR": "10.0.0.1:3"}),
+        run("healthcheck", "--broker-addr", "10.0.0.1:3", "--listen", "127.0.0.1:4"),
+        run("healthcheck", "--fast-listen", "127.0.0.1:1"),
+        run("healthcheck", "--broker-addr", "10.0.0.1:65530"),
+    ]
+    ports = [10918, 10, 2, 1, 10918]
+    assert [result.stderr.partition(" UNAVAILABLE")[0] for result in asked] == [
+        f"broker-agent: 127.0.0.1:{port}:" for port in ports
+    ]
+    assert {result.exit_code for result in asked} == {1}
+    result = run("healthcheck", "--broker-addr", "here")
+    assert (result.exit_code, result.stderr.partition(": address")[0]) == (2, "broker-agent: --broker-addr")
+    no_agent = run("healthcheck", env={"BROKER_AGENT_FAST_LISTEN": str(server.endpoint)})
+    assert no_agent.exit_code == 1
+    assert no_agent.stderr.startswith(f"broker-agent: {server.endpoint}: there is no service broker_agent_api.v1.")

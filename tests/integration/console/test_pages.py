@@ -77,7 +77,7 @@ def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: ShownFleet) -
         fleet.register(at)
         wanted = WipeWritePermOfBrokerRequest(broker_name="broker-a", comment="new disks", force=True)
         fleet.clients[at].admin.WipeWritePermOfBroker(wanted, timeout=20)
-    restore = "nsctl restore --cluster=DefaultCluster broker-a"
+    restore = "nsctl undrain --cluster=DefaultCluster broker-a"
     page = fleet.shows("/", "TOPICS_DRAINED", restore, "with no end", "1 problem<")
     assert re.search(r'class="note bad summary">[^<]*1 problem', page)
     topic = fleet.console.read("/topic?name=orders")

@@ -38,7 +38,7 @@ SHOWN_ELSEWHERE = {
     (f"{BROKER_AGENT}.UpdateBrokerPermission", "INVALID_FIELD"): "integration/agent/test_agent_changes.py",
     (f"{CLIENTS}.OpenClientChannel", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_managers.py",
     (f"{CLIENTS}.RegisterFilterServer", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_managers.py",
-    ("broker_agent_api.v1.TopicConfigService.ListTopics", "LIMIT_EXCEEDED"): "integration/agent/test_topic_servicer.py",
+    ("broker_agent_api.v1.TopicConfigService.ListTopics", "LIMIT_EXCEEDED"): "integration/agent/test_topics.py",
 }
 """What takes more than these cases have, and the test that shows it."""
 

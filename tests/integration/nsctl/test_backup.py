@@ -32,10 +32,10 @@ def test_a_backup_is_made_so_at_another_name_server_and_at_an_empty_one(tmp_path
         for namesrv in (first, second):
             with namesrv.connect() as client:
                 register(client, "TopicTest", "Other")
-        run("drain", "broker-a", "--force", "--for", "2h", "--why", "new disks", *here)
-        run("delete-topic", "Other", "--force", "--hold", "--why", "legal", *here)
+        run("drain", "broker-a", "--force", "--for", "2h", "--reason", "new disks", *here)
+        run("delete-topic", "Other", "--force", "--hold", "--reason", "legal", *here)
         run("kv", "put", "ORDER_TOPIC_CONFIG", "TopicTest", "broker-a:4", *here)
-        run("config", "set", "scanNotActiveBrokerInterval=30000", *here)
+        run("settings", "set", "scanNotActiveBrokerInterval=30000", *here)
         output = run("backup", "save", file, *here).output
         assert "left out: the journal, topics deleted without --hold, and what brokers report" in output
         assert "listen" in json.loads(Path(file).read_bytes())["left_out"]["settings"]
@@ -51,7 +51,7 @@ def test_a_backup_is_made_so_at_another_name_server_and_at_an_empty_one(tmp_path
         run("backup", "restore", file, "--force", *there)
         assert kept_intents(*there) == kept
         assert [row["value"] for row in rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest", *there)] == ["broker-a:4"]
-        assert [row["value"] for row in rows("config", "show", "scanNotActiveBrokerInterval", *there)] == ["30000"]
+        assert [row["value"] for row in rows("settings", "show", "scanNotActiveBrokerInterval", *there)] == ["30000"]
     with NamesrvProcess("--data-dir", str(tmp_path / "c")) as empty, empty.connect() as client:
         there = ("--namesrv", str(empty.endpoint))
         for dry_run, result in ((("--dry-run",), "would be done"), ((), "done")):

@@ -22,7 +22,7 @@ del COMMANDS["console",]  # pages, with tests of their own
 GIVEN = dict.fromkeys(("broker", "topic", "topics", "namespace", "key", "value"), "T")
 GIVEN |= {"name": HOSTILE, "values": "a=b", "broker_id": "1", "perm": "4"}
 """What arguments of commands are, by their names."""
-OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {("watch",): ("--limit", "1"), ("drained",): ("--yes",)}
+OPTIONS: dict[tuple[str, ...], tuple[str, ...]] = {("watch",): ("--limit", "1"), ("drain-status",): ("--yes",)}
 """Options without which a command would not end, or would ask nobody."""
 KEPT = {"format": 1, "calls": [{"call": "PutKvConfig", "request": {"namespace": "n", "key": "k", "value": "v"}}]}
 
@@ -57,7 +57,7 @@ def rocketmq(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-@pytest.mark.parametrize("command", [("compare-rocketmq",), ("drained", "b", "--broker-addr")], ids=" ".join)
+@pytest.mark.parametrize("command", [("compare-rocketmq",), ("drain-status", "b", "--broker-addr")], ids=" ".join)
 def test_what_a_program_of_rocketmq_says_is_shown_and_not_obeyed(
     rocketmq: str, command: tuple[str, ...], form: str
 ) -> None:

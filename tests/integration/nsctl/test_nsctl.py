@@ -57,8 +57,8 @@ def test_every_command_that_shows_something_shows_it_to_people_and_to_programs(f
     assert (route["broker_name"], route["permission"]) == ("broker-a", "RW-")
     assert "broker-a" in fleet.run("route", "TopicTest")
     assert [row["state"] for row in fleet.rows("status")] == ["ready", "ready"]
-    assert fleet.rows("cluster")[0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "127.0.0.1:10911"}]
-    assert "0: 127.0.0.1:10911" in fleet.run("cluster")
+    assert fleet.rows("clusters")[0]["broker_addrs"] == [{"broker_id": 0, "broker_addr": "127.0.0.1:10911"}]
+    assert "0: 127.0.0.1:10911" in fleet.run("clusters")
     assert fleet.rows("brokers")[0]["last_update_timestamp"].endswith("Z")
     assert {"topic": "TopicTest", "kind": "normal"} in fleet.rows("topics")
     assert fleet.rows("topics", "Nothing") == []
@@ -112,10 +112,10 @@ def test_a_decision_about_what_nobody_has_registered_is_done_with_a_warning(flee
     assert "warning" not in fleet.run("drain", "broker-a", *cluster, "--dry-run")
     assert fleet.column("awaits_registration", "intents") == [True, True]
     said = "nobody has registered broker group soon here; the change takes effect when somebody does"
-    assert fleet.run("restore", "soon").count(said) == 2
+    assert fleet.run("undrain", "soon").count(said) == 2
     held = ("Soon", "--cluster", "c")
     assert "nobody has registered topic Soon of cluster c here" in fleet.run("delete-topic", *held, "--hold")
-    fleet.run("release-topic", *held)
+    fleet.run("unhold-topic", *held)
     assert fleet.rows("intents") == []
 
 
@@ -128,7 +128,7 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert refused.count("TOPICS_IN_USE: 1 application topic would lose queues that producers need: TopicTest") == 2
     assert refused.count("repeat with --force") == 1
     assert fleet.rows("intents") == []
-    done = fleet.rows("drain", "broker-a", "--why", "new disks", "--for", "2h", "--force")
+    done = fleet.rows("drain", "broker-a", "--reason", "new disks", "--for", "2h", "--force")
     assert [row["result"] for row in done] == ["done", "done"]
     assert [(row["kind"], row["comment"]) for row in fleet.rows("intents")] == [("WIPE_WRITE_PERM", "new disks")] * 2
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "R--"
@@ -138,7 +138,7 @@ def test_a_drain_is_previewed_done_at_all_seen_and_restored(fleet: OperatedFleet
     assert fleet.column("cause", *history, "--cause", "register_broker") == ["RegisterBroker"] * 2
     assert "is no duration such as" in fleet.run("history", "--since", "soon", exit_code=USAGE)
     assert "leave --watch away" in fleet.run("history", "--follow", "--watch", "2", exit_code=USAGE)
-    fleet.run("restore", "broker-a")
+    fleet.run("undrain", "broker-a")
     assert fleet.rows("route", "TopicTest")[0]["permission"] == "RW-"
 
 
@@ -151,7 +151,7 @@ def test_name_servers_that_disagree_are_found_by_broker_by_intent_and_by_topic(f
         *("intent", "drain", "broker-a", "in force", "not there")
     ]
     assert "NAME_SERVERS_DISAGREE" in {row["code"] for row in fleet.rows("doctor", exit_code=FOUND)}
-    fleet.run("restore", "broker-a", namesrv=fleet.first)
+    fleet.run("undrain", "broker-a", namesrv=fleet.first)
     with NamesrvProcess() as empty:
         output = fleet.run("diff", exit_code=FOUND, namesrv=f"{fleet.first};{empty.endpoint}")
     assert "brokers that differ" in output
@@ -178,10 +178,10 @@ def test_kv_and_settings_are_read_and_changed_at_all(fleet: OperatedFleet) -> No
     assert [row["value"] for row in fleet.rows("kv", "get", "ORDER_TOPIC_CONFIG", "TopicTest")] == ["broker-a:4"] * 2
     assert fleet.rows("kv", "list", "ORDER_TOPIC_CONFIG")[0]["key"] == "TopicTest"
     assert [row["removed"] for row in fleet.rows("kv", "delete", "ORDER_TOPIC_CONFIG", "TopicTest")] == [True, True]
-    assert [row["value"] for row in fleet.rows("config", "set", "scanNotActiveBrokerInterval=30000")] == ["30000"] * 2
-    assert [row["value"] for row in fleet.rows("config", "show", "scanNotActiveBrokerInterval")] == ["30000"] * 2
-    assert "CONFIG_KEY_DENIED" in fleet.run("config", "set", "listen=0.0.0.0:1", exit_code=REFUSED)
-    assert "is not SETTING=VALUE" in fleet.run("config", "set", "scanNotActiveBrokerInterval", exit_code=USAGE)
+    assert [row["value"] for row in fleet.rows("settings", "set", "scanNotActiveBrokerInterval=30000")] == ["30000"] * 2
+    assert [row["value"] for row in fleet.rows("settings", "show", "scanNotActiveBrokerInterval")] == ["30000"] * 2
+    assert "CONFIG_KEY_DENIED" in fleet.run("settings", "set", "listen=0.0.0.0:1", exit_code=REFUSED)
+    assert "is not SETTING=VALUE" in fleet.run("settings", "set", "scanNotActiveBrokerInterval", exit_code=USAGE)
 
 
 def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: OperatedFleet) -> None:
@@ -190,11 +190,11 @@ def test_kv_put_and_delete_change_only_what_is_as_expected(fleet: OperatedFleet)
 
     fleet.run("kv", "put", "n", "k", "1", "--if-absent")
     assert refused("put", "n", "k", "2", "--if-absent") == ["failed: CONFLICT"] * 2
-    assert refused("put", "n", "k", "2", "--if-value", "") == ["failed: CONFLICT"] * 2
-    fleet.run("kv", "put", "n", "k", "2", "--if-value", "1")
-    assert refused("delete", "n", "k", "--if-value", "1") == ["failed: CONFLICT"] * 2
-    fleet.run("kv", "delete", "n", "k", "--if-value", "2")
-    fleet.run("kv", "put", "n", "k", "1", "--if-value", "1", "--if-absent", exit_code=USAGE)
+    assert refused("put", "n", "k", "2", "--expect", "") == ["failed: CONFLICT"] * 2
+    fleet.run("kv", "put", "n", "k", "2", "--expect", "1")
+    assert refused("delete", "n", "k", "--expect", "1") == ["failed: CONFLICT"] * 2
+    fleet.run("kv", "delete", "n", "k", "--expect", "2")
+    fleet.run("kv", "put", "n", "k", "1", "--expect", "1", "--if-absent", exit_code=USAGE)
 
 
 OTHER = "127.0.0.1:2"
@@ -256,18 +256,18 @@ def test_a_pattern_drains_all_or_none_and_restores_what_is_drained(grouped: Oper
     assert all(line.startswith("nsctl: ") for line in refused.splitlines()), "there are no rows"
     assert "nothing has changed" in refused
     assert grouped.rows("intents") == []
-    done = grouped.rows("drain", "broker-a*", "--force", "--why", "move")
+    done = grouped.rows("drain", "broker-a*", "--force", "--reason", "move")
     assert [(row["cluster"], row["broker"], row["result"]) for row in done] == [
         ("east", "broker-a1", "done"),
         ("east", "broker-a2", "done"),
     ]
     assert grouped.column("broker_name", "intents") == ["broker-a1", "broker-a2"]
-    restore = ("restore", "*/broker-*")
-    assert grouped.column("broker", *restore, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
-    done = grouped.rows(*restore, exit_code=UNREACHABLE, namesrv=f"{grouped.first};{NOBODY}")
+    undrain = ("undrain", "*/broker-*")
+    assert grouped.column("broker", *undrain, "--dry-run") == ["broker-a1", "broker-a2"], "broker-b1 is not drained"
+    done = grouped.rows(*undrain, exit_code=UNREACHABLE, namesrv=f"{grouped.first};{NOBODY}")
     assert [row["broker"] for row in done] == ["broker-a1", "broker-a2", "broker-a1"], "one that is away is asked once"
     assert grouped.rows("intents") == []
-    assert "no drained broker group matches */broker-*" in grouped.run(*restore, exit_code=REFUSED)
+    assert "no drained broker group matches */broker-*" in grouped.run(*undrain, exit_code=REFUSED)
 
 
 def test_a_route_is_explained_for_the_groups_of_a_pattern(grouped: OperatedFleet) -> None:

@@ -173,7 +173,7 @@ def test_permissions_that_operators_change_last_over_registrations(
     register(client, ["A", "B"])
     wiped = client.ask(205, {"brokerName": "broker-a"})
     assert wiped.fields == {"wipeTopicCount": "2"}
-    remedy = "mqadmin addWritePerm -b broker-a (RocketMQ 4.9 or later), or nsctl restore broker-a"
+    remedy = "mqadmin addWritePerm -b broker-a (RocketMQ 4.9 or later), or nsctl undrain broker-a"
     assert wiped.remark is not None
     assert wiped.remark.endswith(f"also after it restarts, until {remedy}")
     assert namesrv.wait_for("write_permission_wiped")["remedy"] == remedy

@@ -257,7 +257,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 def run(namesrv: NamesrvProcess, *arguments: str, exit_code: int = 0, answer: str = "") -> Result:
-    command = ("drained", *arguments, "-o", "json", "-n", namesrv.endpoint)
+    command = ("drain-status", *arguments, "-o", "json", "-n", namesrv.endpoint)
     return nsctl_runs.run(*command, exit_code=exit_code, answer=answer)
 
 

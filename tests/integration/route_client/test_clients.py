@@ -47,7 +47,7 @@ from route_client.watch_stream import WatchBroken, WatchStream
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
 from tests.support.patience import TIMEOUT
-from tests.support.programs.agents import Agent, StandInBroker, joined
+from tests.support.programs.agents import Agent, joined
 from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register, unregister
 from tests.support.routes.wire_routes import route, wire_route
@@ -558,10 +558,11 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
         raise AssertionError("".join(read[-20:]))
 
     with ExitStack() as stack:
-        brokers = {name: stack.enter_context(StandInBroker()) for name in ("broker-a", "broker-b")}
-        for name, broker in brokers.items():
-            agent = Agent(namesrv, "--broker-name", name, broker_addr=str(broker.endpoint), probe="tcp")
-            stack.enter_context(agent)
+        brokers = {}
+        for name in ("broker-a", "broker-b"):
+            brokers[name] = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4_096))
+            addr = f"127.0.0.1:{brokers[name].getsockname()[1]}"
+            stack.enter_context(Agent(namesrv, "--broker-name", name, broker_addr=addr, probe="tcp"))
         for server in servers:
             with server.connect() as client:
                 eventually(
@@ -579,7 +580,7 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
             restore = admin_service_pb2.AddWritePermOfBrokerRequest(broker_name="broker-a")
             client.admin.AddWritePermOfBroker(restore, timeout=20)
             wait_for("sent to broker-a ", ", broker-b ")
-            brokers["broker-b"].kill()
+            brokers["broker-b"].close()
             wait_for("BROKER_DOWN")
             wait_for("sent to broker-a ")
     assert not [line for line in read if "nobody" in line]

@@ -133,7 +133,6 @@ def test_a_brokers_identity_cannot_touch_another_broker_in_any_call(place: Place
 def test_health_and_reflection_stay_open(place: Place) -> None:
     with NamesrvProcess(*place.flags("TLS")) as server:
         files = place.files("TLS", None)
-        assert files is not None
         assert check_health(server.endpoint, "", 20, ClientSecurity(files)) is None
         with connected(server.endpoint, files) as client:
             for service in REFLECTION_NAMES:
@@ -236,7 +235,7 @@ def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **option
     return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
 
 
-def outcomes_of_agent(agent: Agent, files: ClientFiles | None) -> dict[str, str]:
+def outcomes_of_agent(agent: Agent, files: ClientFiles) -> dict[str, str]:
     """What each kind of call ends with, on either listener."""
     with ExitStack() as stack:
         fast, usual = (

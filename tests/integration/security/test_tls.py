@@ -151,7 +151,6 @@ ROUTES = "/namesrv_api.v1.RouteService/"
 
 async def test_clients_close_connections_that_are_out_of_date(place: Place) -> None:
     shown = place.files("mTLS", "client")
-    assert shown is not None
     looks = itertools.count(0.0, 10.0)  # a clock on which it is always time for another look
     security = ClientSecurity(shown, lambda: next(looks))
     follow = route_service_pb2.StreamRouteSnapshotRequest(follow=True)

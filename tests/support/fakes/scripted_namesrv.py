@@ -29,7 +29,11 @@ SERVICES: tuple[ServiceDescriptor, ...] = (
 )
 """What programs that read and administer call of a name server."""
 REGISTRATION_SERVICE = registration_service_pb2.DESCRIPTOR.services_by_name["RegistrationService"]
-OPTIONS = [("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES)]
+OPTIONS = [
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", MAX_REGISTRATION_BYTES),
+    ("grpc.http2.max_ping_strikes", 0),  # as name servers: pings end no connection
+]
 
 
 def refuse(context: grpc.ServicerContext, error: RichError) -> NoReturn:

@@ -1,13 +1,12 @@
-"""Agents, and brokers that come and go."""
+"""Agents, and what they register with."""
 
 from __future__ import annotations
 
 import socket
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
 
 import grpc
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
@@ -24,24 +23,6 @@ NEVER_SCAN = ("--scan-not-active-broker-interval-millis", "0")
 """For a name server: whatever leaves does so for another reason than its expiry."""
 EXACTLY = ("--delete-topic-with-broker-registration",)
 """For a name server: a topic that a whole table no longer has is removed."""
-
-
-class StandInBroker:
-    """Listens where a broker would, until it is killed. The system takes connections, and nobody reads them."""
-
-    def __init__(self, port: int = 0) -> None:
-        self._listener = socket.create_server(("127.0.0.1", port), backlog=4_096)
-        self.endpoint = Endpoint("127.0.0.1", self._listener.getsockname()[1])
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.kill()
-
-    def kill(self) -> None:
-        """Stops listening."""
-        self._listener.close()
 
 
 class Agent(Process):
@@ -102,14 +83,6 @@ class AgentClient:
         """How one name server is doing; the default instance if the agent knows of none there."""
         targets = {target.endpoint: target for target in self.status().targets}
         return targets.get(str(endpoint), agent_pb.NamesrvTargetStatus())
-
-
-@contextmanager
-def name_servers(count: int, *arguments: str) -> Iterator[list[tuple[NamesrvProcess, Client]]]:
-    """Name servers and a connection to each."""
-    with ExitStack() as resources:
-        servers = [resources.enter_context(NamesrvProcess(*NEVER_SCAN, *arguments)) for _ in range(count)]
-        yield [(server, resources.enter_context(server.connect())) for server in servers]
 
 
 def joined(*endpoints: Endpoint | NamesrvProcess | ScriptedNamesrv) -> str:

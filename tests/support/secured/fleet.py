@@ -67,17 +67,13 @@ class Place:
 
     def flags(self, kind: str, *, with_permits: bool = True) -> list[str]:
         """The flags of a name server of a kind."""
-        flags: list[str] = []
-        if kind != "no TLS":
-            flags += ["--tls-cert", str(self.server.certificate), "--tls-key", str(self.server.key)]
+        flags = ["--tls-cert", str(self.server.certificate), "--tls-key", str(self.server.key)]
         if kind == "mTLS":
             flags += ["--tls-client-ca", str(self.authority.path)]
         return flags + (["--permits-file", str(self.permits)] if with_permits else [])
 
-    def files(self, kind: str, caller: str | None) -> ClientFiles | None:
+    def files(self, kind: str, caller: str | None) -> ClientFiles:
         """What a caller shows to a name server of a kind; nothing of its own if there is no caller."""
-        if kind == "no TLS":
-            return None
         pair = self.callers[caller] if caller and kind == "mTLS" else None
         return ClientFiles(
             self.authority.path,
@@ -110,10 +106,9 @@ class Place:
 
 
 @contextmanager
-def connected(endpoint: Endpoint, files: ClientFiles | None) -> Iterator[Client]:
+def connected(endpoint: Endpoint, files: ClientFiles) -> Iterator[Client]:
     """A connection of its own."""
-    security = None if files is None else ClientSecurity(files)
-    with open_channel(endpoint, [("grpc.use_local_subchannel_pool", 1)], security) as connection:
+    with open_channel(endpoint, [("grpc.use_local_subchannel_pool", 1)], ClientSecurity(files)) as connection:
         yield Client(connection)
 
 

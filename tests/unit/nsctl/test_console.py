@@ -45,13 +45,13 @@ def found(*views: Observation, differing: tuple[str, ...] = ()) -> list[tuple[st
         (
             [seen(live(unconfirmed=True), guard_tripped=True)],
             "unconfirmed",
-            "nsctl guard confirm-loss --cluster=east broker-a",
+            "nsctl guard drop --cluster=east broker-a",
         ),
-        ([seen(live(), intents=(drain(),))], "drained", "nsctl restore --cluster=east broker-a"),
+        ([seen(live(), intents=(drain(),))], "drained", "nsctl undrain --cluster=east broker-a"),
         (
             [seen(live(), intents=(drain(),)), seen(live(), name="ns-b")],
             "drained at ns-a only",
-            "nsctl restore --cluster=east broker-a",
+            "nsctl undrain --cluster=east broker-a",
         ),
         ([seen(live(SLAVE))], "no master", "nsctl broker --cluster=east broker-a"),
         ([seen(live()), seen(name="ns-b")], "not at ns-b", "nsctl diff"),

@@ -129,15 +129,12 @@ TOLD: list[tuple[tuple[Row, ...], str]] = [
     ((removed("TopicB", "TopicA"),), "broker-a of DefaultCluster: 2 topics lost their queues on it (TopicA, TopicB)"),
     (
         (decided(WIPE), put("TopicA", write=WriteRule.WIPED)),
-        (
-            "broker-a of DefaultCluster: wipe of its write permission decided; "
-            "1 topic put without write permission (TopicA)"
-        ),
+        ("broker-a of DefaultCluster: drain decided; 1 topic put without write permission (TopicA)"),
     ),
     (
         (lifted(WIPE), decided(intent(IntentKind.ADD_WRITE_PERM, GROUP)), put("TopicA", write=WriteRule.ADDED)),
         (
-            "broker-a of DefaultCluster: wipe of its write permission lifted; grant of write permission decided; "
+            "broker-a of DefaultCluster: drain lifted; grant of write permission decided; "
             "1 topic put with write permission added (TopicA)"
         ),
     ),
