@@ -45,9 +45,9 @@ from tests.support.virtual_clock import VirtualClock, agent_timing
 class FanOut(ExitStack):
     """Targets for the name servers, started, with an open channel where there is a name server."""
 
-    def __init__(self, *servers: FakeNameServer, compressed: bool = False) -> None:
+    def __init__(self, *servers: FakeNameServer, compressed: bool = False, rng: random.Random | None = None) -> None:
         super().__init__()
-        self.timing = Timing()
+        self.timing = Timing(rng=rng or random.Random())
         self.wanted: list[NamesrvTarget] = []
         self.listed = tuple(server.endpoint for server in servers)
         self.content = registration()
@@ -132,6 +132,30 @@ def test_a_channel_that_is_silent_or_gone_is_replaced_at_once(
         server.forget_channels()
         assert len(fan_out.register(force=True)) == 1
     assert [request.channel_id for request in server.registrations] == ["ns-2", "ns-3"]
+
+
+class LongestPauses(random.Random):
+    """Chance that always gives the longest pause, and keeps it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.longest: list[float] = []
+
+    def uniform(self, a: float, b: float) -> float:
+        if a < b:
+            self.longest.append(b)
+        return b
+
+
+def test_the_pause_before_a_channel_is_short_again_once_registered(server: FakeNameServer) -> None:
+    chance = LongestPauses()
+    with FanOut(server, rng=chance) as fan_out:
+        for opened in (2, 3, 4):
+            if opened == 4:
+                fan_out.register(force=True)
+            server.end_channels()
+            fan_out.wait_until_wanted(opened)
+        assert chance.longest == [0.2, 0.4, 0.2]
 
 
 def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
