@@ -13,16 +13,12 @@ from route_client import KnownRoute, RouteClient
 
 
 def say(known: KnownRoute) -> None:
-    """The addresses of a topic's brokers by group and id, as a log line."""
-    groups = known.route.broker_datas if known.route else ()
+    """The addresses of a topic's brokers by group and id, and the queues for producers, as a log line."""
+    groups, queue_datas = (known.route.broker_datas, known.route.queue_datas) if known.route else ((), ())
     brokers = {group.broker_name: dict(group.broker_addrs) for group in groups}
-    sys.stderr.write(json.dumps({"event": "client_knows", "brokers": brokers, "queues": queues(known)}) + "\n")
+    queues = sum(queue.write_queue_nums for queue in queue_datas)
+    sys.stderr.write(json.dumps({"event": "client_knows", "brokers": brokers, "queues": queues}) + "\n")
     sys.stderr.flush()
-
-
-def queues(known: KnownRoute) -> int:
-    """How many queues a producer may write to."""
-    return sum(queue.write_queue_nums for queue in known.route.queue_datas) if known.route else 0
 
 
 def main(names: str, topic: str) -> None:

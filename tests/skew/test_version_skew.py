@@ -34,12 +34,14 @@ THIS: Environment = {}
 """What makes a program be this tree's."""
 
 
-def build_previous(folder: Path) -> Environment:
+@pytest.fixture(scope="module")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """Builds the commit that PREVIOUS names. Skips the test, by name, where there is no whole history.
 
     Returns:
         What makes an interpreter, and so each program of ours, take its packages instead of the tree's own.
     """
+    folder = tmp_path_factory.mktemp("previous")
     git = shutil.which("git")
     if git is None:
         pytest.skip("git is missing: the previous version cannot be built")
@@ -60,13 +62,10 @@ def build_previous(folder: Path) -> Environment:
     (wheel,) = folder.glob("namesrv-*.whl")
     packages = folder / "packages"
     zipfile.ZipFile(wheel).extractall(packages)
-    return {"PYTHONPATH": str(packages)}
-
-
-@pytest.fixture(scope="module")
-def previous(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """The version before, built once."""
-    return build_previous(tmp_path_factory.mktemp("previous"))
+    environment = {"PYTHONPATH": str(packages)}
+    program = "import broker_agent, namesrv, route_client; print(namesrv.__file__)"
+    assert Path(run([sys.executable, "-P", "-c", program], environment=environment)).is_relative_to(packages)
+    return environment
 
 
 @pytest.fixture(params=["this server", "previous server"])
@@ -97,12 +96,6 @@ def write_topics(path: Path, queues: int) -> None:
     new = path.with_suffix(".new")
     new.write_text(json.dumps(table), encoding="utf-8")
     new.replace(path)
-
-
-def test_the_environment_of_the_previous_version_selects_its_packages(previous: Environment) -> None:
-    program = "import broker_agent, namesrv, route_client; print(namesrv.__file__)"
-    said = run([sys.executable, "-P", "-c", program], environment=previous)
-    assert Path(said).is_relative_to(previous["PYTHONPATH"])
 
 
 def test_an_agent_and_a_client_get_along_with_the_other_version(

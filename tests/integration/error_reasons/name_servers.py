@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Sequence
 from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 import grpc
 import pytest
@@ -21,12 +21,12 @@ from namesrv_api.v1 import route_service_pb2 as routes
 from namesrv import limits
 from namesrv.core.changes import MAX_CHANGE_ROWS, ChangeLog
 from namesrv.core.errors import Reason, Refused
+from namesrv.error_codes import FAILURES
 from namesrv.grpc_api.route import TableCalls
-from namesrv.grpc_api.streams import StreamCalls
 from namesrv.server.server import SERVICES, NamesrvServer
 from namesrv.settings import NamesrvSettings
 from namesrv.storage import database
-from namesrv_common.grpc_errors import RichError
+from namesrv_common.grpc_errors import PUSHBACK_KEY, RichError
 from tests.support.engines import require_native
 from tests.support.fakes.busy_database import held_by_another
 from tests.support.promised_errors import promised
@@ -49,7 +49,10 @@ Patch = tuple[object, str, object] | tuple[()]
 async def error_of(call: Awaitable[object]) -> RichError:
     with pytest.raises(grpc.aio.AioRpcError) as caught:
         await call
-    return RichError.of(caught.value)
+    error, trailers = RichError.of(caught.value), cast("Any", caught.value.trailing_metadata())
+    pushback = None if error.pushback_millis is None else str(error.pushback_millis)
+    assert dict(trailers).get(PUSHBACK_KEY) == pushback, "what gRPC itself reads"
+    return error
 
 
 async def all_of(answers: AsyncIterable[Any]) -> list[Any]:
@@ -90,18 +93,17 @@ class Caller:
 
 
 @asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[tuple[Caller, asyncio.Event]]:
-    """A name server, warm from the start unless said otherwise; the event stops it."""
+async def serving(**settings: Any) -> AsyncIterator[Caller]:
+    """A name server, warm from the start unless said otherwise."""
     require_native()
     flags = {"listen": "127.0.0.1:0", "warm_up_millis": 0, "shutdown_grace_millis": 100, **settings}
     loaded = NamesrvSettings.load(None, flags)
     server = NamesrvServer(loaded, database.Database(loaded.data_dir) if loaded.data_dir else None)
     stop = asyncio.Event()
     running = asyncio.create_task(server.run(stop))
-    options = [("grpc.http2.bdp_probe", 0)]  # a client that reads nothing would buffer some MB otherwise
     try:
-        async with grpc.aio.insecure_channel(str(server.endpoint), options) as connection:
-            yield Caller(connection), stop
+        async with grpc.aio.insecure_channel(str(server.endpoint)) as connection:
+            yield Caller(connection)
     finally:
         stop.set()
         await asyncio.wait_for(running, SECONDS)
@@ -133,7 +135,7 @@ def refused(
         if with_permits:
             given["permits_file"] = path / "permits.json"
             given["permits_file"].write_text(json.dumps(permits()))
-        async with serving(**given) as (caller, _):
+        async with serving(**given) as caller:
             for call in after:
                 await caller.call(*call)
             with held_by_another(path) if locked else nullcontext():
@@ -142,44 +144,17 @@ def refused(
     return case
 
 
-async def _shutting_down(_path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async with serving() as (caller, stop):
-        request = routes.WatchTopicRoutesRequest(topics=["TopicTest"])
-        watch = asyncio.create_task(caller.refused(("WatchTopicRoutes", request)))
-        listed = admin.ListWatchersResponse()
-        while not listed.watchers:
-            listed.ParseFromString(await caller.call("ListWatchers", b""))
-        stop.set()
-        return await watch
+def made(error: Refused) -> Case:
+    """An error that other tests show at a name server, or that only another version sends."""
 
+    async def case(*_: Any) -> Errors:
+        return [FAILURES.rich(error)]
 
-async def _not_implemented(*_: Any) -> NoReturn:
-    """As a call of an older version."""
-    raise Refused(Reason.NOT_IMPLEMENTED, "this version does not have it yet", call="GetNamesrvStatus")
-
-
-async def _slow_reader(_path: Path, monkeypatch: pytest.MonkeyPatch) -> Errors:
-    ended = asyncio.Event()
-
-    async def flood(*_: Any) -> AsyncIterator[bytes]:
-        try:
-            while True:
-                yield bytes(1_000_000)
-        finally:
-            ended.set()
-
-    async def read_late(answers: Any) -> None:
-        await anext(aiter(answers))  # on a busy machine it may come too late already
-        await asyncio.wait_for(ended.wait(), SECONDS)
-        await all_of(answers)
-
-    monkeypatch.setattr(StreamCalls, "WatchTopicRoutes", flood)
-    async with serving(slow_reader_timeout_millis=100) as (caller, _):
-        return [await error_of(read_late(caller.begin("WatchTopicRoutes", b"")))]
+    return case
 
 
 async def _unreadable(path: Path, _monkeypatch: pytest.MonkeyPatch) -> Errors:
-    async with serving(data_dir=path) as (caller, _):
+    async with serving(data_dir=path) as caller:
         (path / database.DATABASE_FILE).rename(path / "elsewhere")  # a read opens the file again
         return await caller.refused(("ListAuditEntries", b""))
 
@@ -297,9 +272,9 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
         refused(("RegisterBroker", INCREMENT), after=[REGISTERED]),
     ),
     "REGISTRY_WARMING": (refused(("GetTopicRoute", {"topic": "T"}), warm_up_millis=600_000),),
-    "SHUTTING_DOWN": (_shutting_down,),
+    "SHUTTING_DOWN": (made(FAILURES.shutting_down()),),
     "OVERLOADED": (refused(("StreamRouteSnapshot", b""), patch=(limits, "MAX_SNAPSHOT_STREAMS", 0)),),
-    "NOT_IMPLEMENTED": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _not_implemented)),),
+    "NOT_IMPLEMENTED": (made(Refused(Reason.NOT_IMPLEMENTED, "not in this version", call="GetNamesrvStatus")),),
     "INTERNAL_DEFECT": (refused(("GetNamesrvStatus", b""), patch=(TableCalls, "GetNamesrvStatus", _fail)),),
     "REVISION_COMPACTED": (
         refused(
@@ -311,7 +286,7 @@ NAME_SERVER_CASES: dict[str, tuple[Case, ...]] = {
     "REVISION_NOT_REACHED": (refused(*_resumed(99)),),
     "EPOCH_CHANGED": (refused(*_resumed(0, "another")),),
     "SNAPSHOT_GONE": (refused(("StreamRouteSnapshot", {"pin_id": "p"})),),
-    "SLOW_READER": (_slow_reader,),
+    "SLOW_READER": (made(FAILURES.slow_reader(1.0)),),
     "CRC32_NOT_MATCH": (refused(("RegisterBroker", WRONG_CHECKSUM)),),
     "NO_DATA_DIR": (refused(*CHANGES, after=[REGISTERED], data_dir=None),),
     "NOT_DURABLE": (

@@ -29,56 +29,39 @@ HERE = identity("127.0.0.1:10911", name="broker-here")
 THERE = identity("127.0.0.1:20911", name="broker-there")
 
 
-def register_here(client: Client) -> None:
-    client.registration.RegisterBroker(registration(["both", "here"], HERE), timeout=TIMEOUT)
-
-
-def register_there(client: Client) -> None:
-    client.registration.RegisterBroker(registration(["both", "there"], THERE), timeout=TIMEOUT)
-
-
 def holder(client: Client, topic: str) -> str | None:
     """Name of the broker group that has the topic; None if the name server says that there is none."""
     route = client.route(topic)
     return route.broker_datas[0].broker_name if route else None
 
 
-def test_name_servers_that_name_each_other_do_not_ask_in_circles() -> None:
+def test_name_servers_answer_for_each_other_and_ask_in_no_circle() -> None:
     with (
+        held_port() as nobody,
         held_port() as place,
-        NamesrvProcess("--product-env-namesrv", str(place)) as here,
-        NamesrvProcess("--product-env-namesrv", str(here.endpoint), port=place.port) as there,
-        here.connect() as client_here,
-        there.connect() as client_there,
+        NamesrvProcess(
+            "--product-env-namesrv", joined(nobody, place), "--remoting-listen", "127.0.0.1:0"
+        ) as namesrv_here,
+        NamesrvProcess("--product-env-namesrv", str(namesrv_here.endpoint), port=place.port) as namesrv_there,
+        namesrv_here.connect() as here,
+        namesrv_there.connect() as there,
+        RemotingClient(str(namesrv_here.wait_for("namesrv_started")["remoting"])) as of_rocketmq,
     ):
-        register_here(client_here)
-        register_there(client_there)
-        assert holder(client_here, "there") == "broker-there"
-        assert holder(client_there, "here") == "broker-here"
-        for client in (client_here, client_there):
+        here.registration.RegisterBroker(registration(["both", "here"], HERE), timeout=TIMEOUT)
+        there.registration.RegisterBroker(registration(["both", "there"], THERE), timeout=TIMEOUT)
+        assert holder(here, "there") == "broker-there"
+        assert holder(there, "here") == "broker-here"
+        for client in (here, there):
             assert client.route("nowhere") is None
             request = pb.BatchGetTopicRoutesRequest(topics=["nowhere"])
             assert list(client.routes.BatchGetTopicRoutes(request, timeout=TIMEOUT).topics_not_found) == ["nowhere"]
-        assert client_here.route("there") == client_there.route("there")
-        listed = client_here.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT)
+        assert here.route("there") == there.route("there")
+        listed = here.routes.ListTopics(pb.ListTopicsRequest(), timeout=TIMEOUT)
         assert list(listed.topics) == ["both", "here"], "every other call knows only what is here"
-
-
-def test_rocketmqs_clients_get_routes_from_there_though_the_first_name_server_is_down() -> None:
-    with (
-        held_port() as nobody,
-        NamesrvProcess() as product,
-        NamesrvProcess("--product-env-namesrv", joined(nobody, product), "--remoting-listen", "127.0.0.1:0") as namesrv,
-        product.connect() as there,
-        namesrv.connect() as here,
-        RemotingClient(str(namesrv.wait_for("namesrv_started")["remoting"])) as client,
-    ):
-        register_here(here)
-        register_there(there)
-        routes = [client.ask(105, {"topic": topic}).json for topic in ("here", "both", "there")]
+        routes = [of_rocketmq.ask(105, {"topic": topic}).json for topic in ("here", "both", "there")]
         brokers = [route["brokerDatas"][0]["brokerName"] for route in routes]
         assert brokers == ["broker-here", "broker-here", "broker-there"]
-        assert client.ask(105, {"topic": "nowhere"}).code == 17
+        assert of_rocketmq.ask(105, {"topic": "nowhere"}).code == 17
 
 
 WARMING = RichError(grpc.StatusCode.UNAVAILABLE, "has just started", reason="REGISTRY_WARMING", domain="namesrv.dev")
@@ -191,18 +174,16 @@ async def test_a_batch_leaves_out_routes_that_do_not_fit(env: Env, monkeypatch: 
     assert (list(answer.topics_left_out), list(answer.topics_not_found)) == (["a"], ["gone"])
 
 
-@pytest.fixture
-def one_lookup_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_so_many_lookups_wait_at_once(env: Env, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_PRODUCT_ENV_LOOKUPS", 1)
+    with_one = Env(*env.namesrvs)
 
-
-@pytest.mark.usefixtures("one_lookup_at_once")
-async def test_only_so_many_lookups_wait_at_once(env: Env) -> None:
     env.a.hang()
-    waiting = asyncio.create_task(env.holder("a"))
+    waiting = asyncio.create_task(with_one.holder("a"))
     await asyncio.to_thread(env.a.wait_until, lambda: bool(env.a.requests))
     with refuses(Reason.OVERLOADED):
-        await env.holder("a")
+        await with_one.holder("a")
     env.a.answer_again()
     assert await waiting == "a"
-    assert await env.holder("a") == "a"
+    assert await with_one.holder("a") == "a"
+    await with_one.lookups.close()

@@ -7,11 +7,14 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from namesrv_api.v1 import registration_service_pb2 as pb
 from namesrv_api.v1 import route_data_pb2, route_service_pb2
 
 from namesrv.server.server import SERVICES
+from namesrv_common.grpc_errors import RichError
 from tests.support.engines import DEVELOPMENT, NATIVE
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import held_port
@@ -28,17 +31,29 @@ def engine(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-def test_a_broker_registers_is_found_and_unregisters(client: Client) -> None:
+def watch_of(client: Client) -> Any:
+    return client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
+
+
+def test_a_broker_registers_is_found_and_watched_and_unregisters(client: Client) -> None:
     before = client.snapshot()[0].header.revision
+    watch = watch_of(client)
+    (absent,) = next(watch).changes
+    assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
     answer = client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
     assert (answer.changed, answer.header.revision) == (True, before + 1)
-    route = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="TopicTest"), timeout=TIMEOUT)
-    assert route.header == answer.header
-    assert addrs_of(route.route.broker_datas[0]) == {0: "127.0.0.1:10911"}
-    assert [(queue.broker_name, queue.write_queue_nums) for queue in route.route.queue_datas] == [("broker-a", 4)]
-    gone = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+    found = client.routes.GetTopicRoute(route_service_pb2.GetTopicRouteRequest(topic="TopicTest"), timeout=TIMEOUT)
+    assert found.header == answer.header
+    assert addrs_of(found.route.broker_datas[0]) == {0: "127.0.0.1:10911"}
+    assert [(queue.broker_name, queue.write_queue_nums) for queue in found.route.queue_datas] == [("broker-a", 4)]
+    (present,) = next(watch).changes
+    assert present.route == found.route
+    watch.cancel()
+    gone, again = (
+        client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
+        for _ in range(2)
+    )
     assert gone.removed
-    again = client.registration.UnregisterBroker(pb.UnregisterBrokerRequest(broker=identity()), timeout=TIMEOUT)
     assert again.HasField("removed")
     assert not again.removed
     assert client.route() is None
@@ -95,34 +110,27 @@ def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client:
     assert (error.code, error.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "CHANNEL_GONE")
 
 
-def test_a_watch_is_told_a_route_when_it_comes(client: Client) -> None:
-    watch: Any = client.routes.WatchTopicRoutes(iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])]))
-    (absent,) = next(watch).changes
-    assert (absent.topic, absent.HasField("route")) == ("TopicTest", False)
-    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
-    (present,) = next(watch).changes
-    assert present.route == client.route()
-    watch.cancel()
-
-
-def test_health_is_told_for_the_server_and_for_each_service(client: Client) -> None:
+@pytest.mark.own_server
+def test_a_shutdown_tells_health_channels_watches_and_removes_nothing(namesrv: NamesrvProcess, client: Client) -> None:
+    channel = client.open_channel()
+    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
     health = health_pb2_grpc.HealthStub(client.connection)
     for name in ("", *(service.full_name for service in SERVICES)):
         answer = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=TIMEOUT)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
-
-
-@pytest.mark.own_server
-def test_a_shutdown_tells_channels_removes_nothing_and_exits_0(namesrv: NamesrvProcess, client: Client) -> None:
-    channel = client.open_channel()
-    client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)
-    health = health_pb2_grpc.HealthStub(client.connection)
     watch = health.Watch(health_pb2.HealthCheckRequest())
     assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+    routes: Any = client.routes.WatchTopicRoutes(
+        iter([route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])])
+    )
+    assert next(routes).changes
     namesrv.signal(signal.SIGTERM)
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
     closing = channel.next_event().closing
     assert (closing.reason, closing.retry_delay_millis) == (pb.ChannelClosing.REASON_SHUTDOWN, 1_000)
+    with pytest.raises(grpc.RpcError) as ended_watch:
+        list(routes)
+    assert RichError.of(ended_watch.value).reason == "SHUTTING_DOWN"
     assert namesrv.wait() == 0
     assert namesrv.events("broker_removed") == []
     assert namesrv.events("namesrv_stopped")
@@ -149,3 +157,57 @@ def test_the_health_check_command_tells_serving_from_not(namesrv: NamesrvProcess
         codes = [check(str(endpoint))[0] for endpoint in (here, nobody, "nonsense")]
     assert codes == [0, 1, 2]
     assert check(here, "--service", "nope") == (1, f"{here}: there is no service nope\n")
+
+
+NOT_FOUND = grpc.StatusCode.NOT_FOUND.value[0]
+
+
+def ask(client: Client, version: str, *requests: ServerReflectionRequest) -> list[ServerReflectionResponse]:
+    """Asks over one stream of a version of reflection. The messages of both are the same bytes."""
+    call = client.connection.stream_stream(
+        f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
+        ServerReflectionRequest.SerializeToString,
+        ServerReflectionResponse.FromString,
+    )
+    return list(call(iter(requests), timeout=TIMEOUT))
+
+
+@pytest.mark.parametrize("version", ["v1", "v1alpha"])
+def test_services_calls_and_files_are_found_by_their_names(client: Client, version: str) -> None:
+    (listed,) = ask(client, version, ServerReflectionRequest(list_services=""))
+    assert {service.name for service in listed.list_services_response.service} == {
+        *(service.full_name for service in SERVICES),
+        "grpc.health.v1.Health",
+    }
+    file_of = {
+        name: of.file.name for of in SERVICES for name in (of.full_name, *(method.full_name for method in of.methods))
+    }
+    answers = ask(client, version, *(ServerReflectionRequest(file_containing_symbol=symbol) for symbol in file_of))
+    for (symbol, file), answer in zip(file_of.items(), answers, strict=True):
+        files = map(FileDescriptorProto.FromString, answer.file_descriptor_response.file_descriptor_proto)
+        assert file in {one.name for one in files}, symbol
+        assert answer.original_request.file_containing_symbol == symbol
+    names = ["namesrv_api/v1/route_service.proto", "nothing.proto"]
+    answers = ask(client, version, *(ServerReflectionRequest(file_by_filename=name) for name in names))
+    assert [answer.error_response.error_code for answer in answers] == [0, NOT_FOUND]
+    (missing,) = ask(client, version, ServerReflectionRequest(file_containing_symbol="nothing"))
+    assert missing.error_response.error_code == NOT_FOUND
+
+
+def test_a_registration_of_10000_topics_arrives_compressed(client: Client) -> None:
+    """Scenario 68."""
+    sent = [f"topic-{number:05}" for number in range(10_000)]
+    client.registration.RegisterBroker(registration(sent), timeout=TIMEOUT, compression=grpc.Compression.Gzip)
+    messages = client.snapshot()
+    assert len(messages) > 4, "header, chunks of a few hundred kB at most, end"
+    assert max(message.ByteSize() for message in messages) < 300_000
+    rows = [row for message in messages for row in message.chunk.topics]
+    assert sorted(row.topic for row in rows) == sent
+    queues = [queue for row in rows for queue in row.queue_datas]
+    assert {(queue.read_queue_nums, queue.write_queue_nums, queue.perm) for queue in queues} == {(4, 4, 6)}
+
+
+def test_a_call_that_there_is_not_is_answered_so(client: Client) -> None:
+    """Scenario 48. RocketMQ 4 leaves the caller waiting."""
+    for path in ("/namesrv_api.v1.RouteService/NoSuchCall", "/no.such.Service/NoSuchCall"):
+        assert client.failure(path, b"").code is grpc.StatusCode.UNIMPLEMENTED

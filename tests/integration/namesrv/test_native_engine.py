@@ -1,4 +1,4 @@
-"""The native engine in this process: bad events end their own calls, a failed engine all. Large requests in pieces."""
+"""The native engine. Bad events end their own calls, a failed engine all; requests may be large, but not too large."""
 
 from __future__ import annotations
 
@@ -11,20 +11,26 @@ from typing import Any
 
 import grpc
 import pytest
+from google.protobuf.message import Message
+from grpc_health.v1.health_pb2 import HealthCheckRequest
 from namesrv_api.v1 import route_service_pb2 as pb
+from namesrv_api.v1.registration_service_pb2 import BrokerHeartbeatRequest
 from namesrv_api.v1.registration_service_pb2_grpc import RegistrationServiceStub
 from namesrv_api.v1.route_service_pb2_grpc import RouteServiceStub
 from structlog.testing import capture_logs
 
+from namesrv.core.tables import varint
 from namesrv.engines.api import EngineFailed
 from namesrv.grpc_api.handlers import PIECE_BYTES
+from namesrv.limits import MAX_MESSAGE_BYTES, MAX_REGISTRATION_BYTES
 from namesrv.server.listeners import build_server
 from namesrv.server.server import NamesrvServer
 from namesrv.settings import NamesrvSettings
 from tests.support.core_fleet import Fleet
 from tests.support.engines import LEFT_OUT
-from tests.support.programs.processes import eventually
-from tests.support.registrations import registration
+from tests.support.patience import TIMEOUT
+from tests.support.programs.processes import Client, eventually
+from tests.support.registrations import identity, registration
 
 pytest.importorskip("namesrv_engine", reason=LEFT_OUT)
 
@@ -45,7 +51,7 @@ def _handler(answer: Callable[[bytes, Any], Awaitable[object]], has_room: Callab
 
 
 class _Server:
-    """A server of the native engine. ``hold`` keeps its event loop busy until two further calls have come."""
+    """A server of the native engine. ``hold`` keeps its event loop busy until three further calls have come."""
 
     def __init__(self) -> None:
         server = build_server(NamesrvSettings.load(None, FLAGS))
@@ -59,7 +65,7 @@ class _Server:
 
         async def hold(request: bytes, _context: object) -> bytes:
             self.holds.set()
-            eventually(lambda: server.stats()["calls_under_way"] == 3)
+            eventually(lambda: server.stats()["calls_under_way"] == 4)
             return request
 
         async def answer(request: bytes, _context: object) -> bytes:
@@ -126,21 +132,12 @@ async def connected(server: _Server) -> AsyncIterator[Calls]:
 async def test_an_event_that_fails_ends_its_call_and_no_other_of_its_batch() -> None:
     with capture_logs() as lines:
         async with connected(server := _Server()) as call:
-            calls = call("Hold"), call("Broken", server.holds), call("Fine", server.holds)
-            held, broken, fine = await asyncio.gather(*calls, return_exceptions=True)
+            others = [call(name, server.holds) for name in ("Broken", "BrokenAnswer", "Fine")]
+            held, *broken, fine = await asyncio.gather(call("Hold"), *others, return_exceptions=True)
             await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
     assert (held, fine) == (REQUEST, REQUEST)
-    assert isinstance(broken, grpc.RpcError)
-    assert broken.code() is grpc.StatusCode.INTERNAL
-    assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"]
-
-
-async def test_an_answer_that_is_no_message_ends_its_call() -> None:
-    async with connected(server := _Server()) as call:
-        with pytest.raises(grpc.RpcError) as caught:
-            await call("BrokenAnswer")
-        assert caught.value.code() is grpc.StatusCode.INTERNAL
-        await asyncio.to_thread(eventually, lambda: server.server.stats()["calls_under_way"] == 0)
+    assert [isinstance(error, grpc.RpcError) and error.code() for error in broken] == [grpc.StatusCode.INTERNAL] * 2
+    assert [line["event"] for line in lines if line.get("exc_info")] == ["handler_failed"] * 2
 
 
 async def test_an_internal_error_is_kept_for_nobody() -> None:
@@ -242,3 +239,39 @@ async def test_a_registration_and_a_watch_of_many_topics_are_parsed_in_pieces(mo
     assert len(firsts) == 2
     for first, after in zip(firsts, [*firsts[1:], len(begun)], strict=True):
         assert after - first >= len("".join(topics)) // PIECE_BYTES
+
+
+REGISTER_BROKER = "/namesrv_api.v1.RegistrationService/RegisterBroker"
+HEARTBEAT = "/namesrv_api.v1.RegistrationService/BrokerHeartbeat"
+
+UNKNOWN_TAG = b"\x82\x7d"
+"""Field 2,000, length-delimited: what readers of a message pass over."""
+
+
+def padded(request: Message, size: int) -> bytes:
+    """The encoding of a request, filled up to a size by a field that nobody knows, again and again."""
+    encoded = request.SerializeToString()
+    while left := size - len(encoded):
+        length = min(left, 1_000_000) - len(UNKNOWN_TAG) - 3  # three bytes tell a length of 16 KiB to 2 MiB
+        encoded += UNKNOWN_TAG + varint(length) + bytes(length)
+    return encoded
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "limit"),
+    [
+        (REGISTER_BROKER, registration(["Large"], counter=2), MAX_REGISTRATION_BYTES),
+        (HEARTBEAT, BrokerHeartbeatRequest(broker=identity()), MAX_MESSAGE_BYTES),
+        ("/grpc.health.v1.Health/Check", HealthCheckRequest(), MAX_MESSAGE_BYTES),
+    ],
+)
+def test_a_request_may_have_so_many_bytes_and_not_one_more(
+    client: Client, path: str, message: Message, limit: int
+) -> None:
+    client.registration.RegisterBroker(registration(), timeout=TIMEOUT)
+    error = client.failure(path, padded(message, limit + 1))
+    assert error.code == grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert f"{limit + 1} vs. {limit}" in error.message
+    assert client.route("Large") is None
+    client.connection.unary_unary(path, None, None)(padded(message, limit), timeout=TIMEOUT)
+    assert (client.route("Large") is not None) == (path == REGISTER_BROKER)

@@ -6,7 +6,6 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -15,21 +14,15 @@ from typing import Any
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from tests.support.engines import require_native
-from tests.support.fakes import odd_program
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent
-from tests.support.programs.processes import BIN, TOPICS, NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import BIN, NamesrvProcess, Process, ended, eventually
 from tests.support.registrations import register
 from tests.support.secured.certificates import Authority
 
 NAMESRV, AGENT, PIPELINE = str(BIN / "namesrv"), str(BIN / "broker-agent"), str(BIN / "route-pipeline")
-BROKER = (
-    *("--broker-name", "broker-a", "--broker-id", "0", "--broker-addr", "127.0.0.1:10911"),
-    *("--topics", str(TOPICS), "--probe", "none"),
-)
-TROUBLE = ("in a thread", "in a call", "in a finalizer", "in a callback", "in a task", "number")
-"""What each reports when everything goes wrong in it."""
+BROKER = ("--broker-name=broker-a", "--broker-id=0", "--broker-addr=127.0.0.1:10911", "--namesrv=a:1")
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -45,7 +38,7 @@ def objects(text: str) -> list[dict[str, Any]]:
         ([NAMESRV, "serve", "--data-dir=/dev/null/x"], {"NAMESRV_LOG_FORMAT": "json"}),
         ([NAMESRV, "serve", "--data-dir=/dev/null/x", "--log-format=json"], {"NAMESRV_LOG_FORMAT": "text"}),
         ([NAMESRV, "serve", "--config"], {}),
-        ([AGENT, "serve", *BROKER, "--namesrv=a:1", "--topics=/nowhere", "--log-format=json"], {}),
+        ([AGENT, "serve", *BROKER, "--topics=/nowhere", "--log-format=json"], {}),
         ([PIPELINE, "ingest", "--namesrv=a", "--out=x", "--log-format=json"], {}),
     ],
 )
@@ -60,37 +53,54 @@ def test_json_is_asked_for_by_flag_variable_and_file(
     assert line["event"] == ("failed" if command[0] == PIPELINE else "cannot_start")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("command", "started", "where"),
-    [
-        ([NAMESRV, "serve"], "namesrv_started", "listen"),
-        ([AGENT, "serve", *BROKER, "--namesrv", "127.0.0.1:1"], "agent_started", "listening_on"),
-    ],
-)
-def test_whatever_goes_wrong_in_a_program_is_told_in_objects(
-    command: list[str], started: str, where: str, tmp_path: Path
-) -> None:
-    require_native()
-    certificate, key = Authority(tmp_path).sign_server()
-    tls = ["--tls-cert", str(certificate), "--tls-key", str(key)]
-    arguments = [*command, "--listen", "127.0.0.1:0", *tls, "--log-format", "json"]
-    with Process(arguments, odd_program.odd_environment(odd_program.TROUBLE, tmp_path / "trouble")) as process:
-        listen = Endpoint.parse(str(process.wait_for(started)[where]))
-        # Peers that make every mistake with TLS, and one that goes without a word.
-        for said in (b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x00\x05hello", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b""):
-            send(listen, said)
-        (tmp_path / "trouble").touch()
-        eventually(lambda: untold(TROUBLE, process.raw), lambda left: not left)
-        assert process.terminate() == 0
-        text = process.raw
-    objects(text)
-    assert untold(TROUBLE, text) == []
+TROUBLE = """
+import asyncio, logging, sys, threading, warnings
+from namesrv_common.process.logs import configure_logs
+
+def fail(where):
+    raise RuntimeError(f"trouble in {where}")
+
+class Unraisable:
+    def __del__(self):
+        fail("a finalizer")
+
+async def fail_in_a_task():
+    fail("a task")
+
+async def run():
+    loop = asyncio.get_running_loop()
+    loop.call_soon(fail, "a callback")
+    loop.create_task(fail_in_a_task())
+    await asyncio.sleep(0.01)
+
+configure_logs("json", "info")
+for work in (sys.exit, lambda: fail("a thread")):
+    (thread := threading.Thread(target=work)).start()
+    thread.join()
+warnings.warn("trouble in a call", RuntimeWarning)
+Unraisable()
+logging.getLogger("trouble number one").error("%d", "two")
+asyncio.run(run())
+raise ValueError("two\\nlines")
+"""
+"""Everything goes wrong in it that Python reports."""
 
 
-def untold(troubles: Sequence[str], text: str) -> list[str]:
-    """Those that the text lacks."""
-    return [each for each in troubles if f"trouble {each}" not in text]
+def test_whatever_goes_wrong_in_a_program_is_told_in_objects() -> None:
+    done = ended([sys.executable, "-c", TROUBLE])
+    of_thread, *others, of_program = objects(done.stderr)
+    assert (done.returncode, of_thread["event"], of_program["event"]) == (1, *["uncaught_exception"] * 2)
+    assert of_thread["exception"].endswith("RuntimeError: trouble in a thread")
+    assert of_program["exception"].endswith("ValueError: two\nlines")
+    for each, line in zip(("in a call", "in a finalizer", "number", "in a callback", "in a task"), others, strict=True):
+        assert f"trouble {each}" in str(line)
+
+
+def hang_up(process: Process) -> None:
+    """Sends SIGHUP and waits until the program has logged the request."""
+    seen = len(process.events("reload_requested"))
+    process.signal(signal.SIGHUP)
+    eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
 
 
 def send(listen: Endpoint, said: bytes) -> None:
@@ -102,31 +112,7 @@ def send(listen: Endpoint, said: bytes) -> None:
             pass
 
 
-def test_an_exception_that_ends_a_thread_or_the_program_is_an_object() -> None:
-    program = (
-        "import sys, threading\n"
-        "from namesrv_common.process.logs import configure_logs\n"
-        "configure_logs('json', 'info')\n"
-        "for work in (sys.exit, lambda: 1 / 0):\n"
-        "    (thread := threading.Thread(target=work)).start()\n"
-        "    thread.join()\n"
-        "raise ValueError('two\\nlines')"
-    )
-    done = ended([sys.executable, "-c", program])
-    of_thread, of_program = objects(done.stderr)
-    assert (done.returncode, of_thread["event"], of_program["event"]) == (1, *["uncaught_exception"] * 2)
-    assert of_thread["exception"].endswith("ZeroDivisionError: division by zero")
-    assert of_program["exception"].endswith("ValueError: two\nlines")
-
-
-def hang_up(process: Process) -> None:
-    """Sends SIGHUP and waits until the program has logged the request."""
-    seen = len(process.events("reload_requested"))
-    process.signal(signal.SIGHUP)
-    eventually(lambda: process.events("reload_requested"), lambda found: len(found) > seen)
-
-
-def test_programs_reload_certificates_and_permits_at_a_hangup_and_stop_at_sigterm(tmp_path: Path) -> None:
+def test_programs_log_objects_reload_at_a_hangup_and_stop_at_sigterm(tmp_path: Path) -> None:
     certificate, key = Authority(tmp_path).sign_server()
     permits = tmp_path / "permits.toml"
     permits.write_text('[principals.reader]\ncertificates = ["reader"]\nlook_up = true\n')
@@ -136,12 +122,22 @@ def test_programs_reload_certificates_and_permits_at_a_hangup_and_stop_at_sigter
         Agent(str(namesrv.endpoint), *tls) as agent,
     ):
         agent.wait_for("agent_started")
-        for program in (namesrv, agent):
+        for program, listen in ((namesrv, namesrv.endpoint), (agent, agent.ordinary)):
+            # Every mistake with TLS; the last peer goes without a word.
+            for said in (
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"\x16\x03\x01\0\x05hello",
+                b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+                b"",
+            ):
+                send(listen, said)
             hang_up(program)
             eventually(partial(program.events, "tls_reloaded"))
         eventually(lambda: namesrv.events("permits_reloaded"))
         hang_up(agent)
         assert (agent.terminate(), namesrv.terminate()) == (0, 0)
+        for program in (namesrv, agent):
+            objects(program.raw)
 
 
 LOGGING_HANDLER = """

@@ -41,8 +41,46 @@ def samples(namesrv: NamesrvProcess) -> dict[tuple[str, ...], float]:
     return metrics_page.samples(namesrv.wait_for("namesrv_started")["metrics"])
 
 
-def test_tables_changes_calls_and_the_lag_of_watches_are_counted() -> None:
-    with NamesrvProcess(*METRICS) as namesrv, namesrv.connect() as client:
+def test_a_name_server_that_warms_up_is_alive_and_not_ready(tmp_path: Path) -> None:
+    flags = (*METRICS, "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
+    with NamesrvProcess(*flags) as namesrv:
+        assert get(namesrv, "/healthz") == (200, "ok\n")
+        assert get(namesrv, "/readyz") == (503, "warming: without a snapshot file, brokers may be missing\n")
+        assert get(namesrv, "/")[0] == 404
+
+
+def exposed(endpoint: Any) -> dict[str, Described]:
+    """Kind and labels of each metric, by the name of its samples; a histogram has its own."""
+    _, text = metrics_page.get(endpoint, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    found = {}
+    for family in families:
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
+        found[name] = (family.type, frozenset(labels))
+    return found
+
+
+def documented(*prefixes: str) -> dict[str, Described]:
+    """The same from the tables of the page: name, kind, labels, what it is. Only of names that begin so."""
+    rows = re.findall(r"^\| (`.+?`) \| (\w+) \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
+    return {
+        name: (kind, frozenset(re.findall(r"`(\w+)`", labels)))
+        for names, kind, labels in rows
+        for name in re.findall(r"`(\w+)`", names)
+        if name.startswith(prefixes)
+    }
+
+
+def test_a_name_server_counts_and_has_just_the_metrics_of_the_page(place: Place, tmp_path: Path) -> None:
+    flags = (
+        *(*METRICS, "--remoting-listen", "127.0.0.1:0"),
+        *("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "50"),
+    )
+    with (
+        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False)) as namesrv,
+        connected(namesrv.endpoint, place.files("TLS", None)) as client,
+    ):
         register = client.registration.RegisterBroker
         watched = route_service_pb2.WatchTopicRoutesRequest(topics=["TopicTest"])
         watch: Any = client.routes.WatchTopicRoutes(iter([watched]))
@@ -84,56 +122,7 @@ def test_tables_changes_calls_and_the_lag_of_watches_are_counted() -> None:
         watch.cancel()
         channel.close()
         eventually(lambda: samples(namesrv).get(("namesrv_removals_total", "CHANNEL_CLOSED")), lambda count: count == 1)
-
-
-def test_alive_and_ready_are_told_apart(tmp_path: Path) -> None:
-    flags = (*METRICS, "--data-dir", str(tmp_path), "--warm-up-millis", "3600000")
-    with NamesrvProcess(*flags) as namesrv:
-        assert get(namesrv, "/healthz") == (200, "ok\n")
-        assert get(namesrv, "/readyz") == (503, "warming: without a snapshot file, brokers may be missing\n")
-        assert get(namesrv, "/")[0] == 404
-    with NamesrvProcess(*METRICS) as namesrv:
-        assert get(namesrv, "/readyz") == (200, "ok\n")
-        assert get(namesrv, "/healthz") == (200, "ok\n")
-
-
-def exposed(endpoint: Any) -> dict[str, Described]:
-    """Kind and labels of each metric, by the name of its samples; a histogram has its own."""
-    _, text = metrics_page.get(endpoint, "/metrics")
-    families = list(text_string_to_metric_families(text))
-    found = {}
-    for family in families:
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = {label for sample in family.samples for label in sample.labels} - {"le"}
-        found[name] = (family.type, frozenset(labels))
-    return found
-
-
-def documented(*prefixes: str) -> dict[str, Described]:
-    """The same from the tables of the page: name, kind, labels, what it is. Only of names that begin so."""
-    rows = re.findall(r"^\| (`.+?`) \| (\w+) \| (.*?) \|", PAGE.read_text(), re.MULTILINE)
-    return {
-        name: (kind, frozenset(re.findall(r"`(\w+)`", labels)))
-        for names, kind, labels in rows
-        for name in re.findall(r"`(\w+)`", names)
-        if name.startswith(prefixes)
-    }
-
-
-def test_the_page_has_just_the_metrics_of_a_name_server(place: Place, tmp_path: Path) -> None:
-    flags = (
-        *(*METRICS, "--remoting-listen", "127.0.0.1:0"),
-        *("--data-dir", str(tmp_path / "data"), "--snapshot-interval-millis", "50"),
-    )
-    with (
-        NamesrvProcess(*flags, *place.flags("TLS", with_permits=False)) as namesrv,
-        connected(namesrv.endpoint, place.files("TLS", None)) as client,
-    ):
-        # Labels show once something has happened: a broker comes and goes.
-        channel = client.open_channel()
-        client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=client.TIMEOUT)
-        channel.close()
-        namesrv.wait_for("broker_removed")
+        assert get(namesrv, "/readyz") == get(namesrv, "/healthz") == (200, "ok\n")
         started = namesrv.wait_for("namesrv_started")
         tls = ssl.create_default_context(cafile=place.authority.path)
         tls.check_hostname = False  # as RocketMQ's clients

@@ -14,15 +14,13 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
 from tests.support.programs.agents import Agent, held_port
-from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
+from tests.support.programs.processes import NamesrvProcess, ended, eventually
 from tests.support.secured.fleet import refused_start
 
 ROUTE = "namesrv_api.v1.RouteService/GetTopicRoute"
 REGISTER = "namesrv_api.v1.RegistrationService/RegisterBroker"
 TRACE_ID, SPAN_ID = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED = (("traceparent", f"00-{TRACE_ID}-{SPAN_ID}-01"),)
-QUICKLY = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
-"""Variables that have spans sent at once."""
 
 
 class Collector(ScriptedNamesrv):
@@ -36,7 +34,7 @@ class Collector(ScriptedNamesrv):
     @property
     def environment(self) -> dict[str, str]:
         """What has a program send everything here, at once."""
-        return {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.endpoint}"}
+        return {"OTEL_BSP_SCHEDULE_DELAY": "50", "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{self.endpoint}"}
 
     def spans(self, service: str) -> list[Span]:
         """All spans of a program so far."""
@@ -61,11 +59,13 @@ def span_of(found: Collector, service: str, name: str) -> Span:
     return spans[0]
 
 
-def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
+def test_a_call_is_one_trace_from_its_caller_to_the_log_or_has_no_span() -> None:
+    request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
     with (
         Collector() as found,
         NamesrvProcess(environment=found.environment) as namesrv,
         Agent(str(namesrv.endpoint), environment=found.environment),
+        namesrv.connect() as client,
     ):
         sent, taken = span_of(found, "broker-agent", REGISTER), span_of(found, "namesrv", REGISTER)
         assert (sent.kind, taken.kind) == (Span.SPAN_KIND_CLIENT, Span.SPAN_KIND_SERVER)
@@ -74,11 +74,6 @@ def test_a_registration_is_one_trace_from_the_agents_call_to_the_log() -> None:
         assert attributes(taken) == expected
         assert attributes(sent) == {**attributes(taken), "server.address": str(namesrv.endpoint)}
         assert namesrv.wait_for("broker_registered")["trace_id"] == sent.trace_id.hex()
-
-
-def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
-    request = route_service_pb2.GetTopicRouteRequest(topic="Nothing")
-    with Collector() as found, NamesrvProcess(environment=found.environment) as namesrv, namesrv.connect() as client:
         for metadata in ((), (("traceparent", "no such thing"),), SAMPLED):
             with pytest.raises(grpc.RpcError):
                 client.routes.GetTopicRoute(request, timeout=client.TIMEOUT, metadata=metadata)
@@ -86,47 +81,33 @@ def test_a_call_has_a_span_where_its_caller_traces_it_and_no_other() -> None:
         assert (span.trace_id.hex(), span.parent_span_id.hex()) == (TRACE_ID, SPAN_ID)
         assert attributes(span)["rpc.response.status_code"] == "NOT_FOUND"
         assert namesrv.terminate() == 0
-        assert len(found.spans("namesrv")) == 1
+        assert [one.name for one in found.spans("namesrv")].count(ROUTE) == 1
 
 
-def terminate_together(*processes: Process) -> None:
-    """Each takes seconds to give its collector up."""
-    for process in processes:
-        process.signal(signal.SIGTERM)
-    assert [process.wait() for process in processes] == [0] * len(processes)
-
-
-def test_without_a_collector_all_goes_on_and_the_log_says_it_once() -> None:
-    with held_port() as nobody:
-        variables = {**QUICKLY, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
-        with (
-            NamesrvProcess(environment={**variables, "OTEL_TRACES_SAMPLER": "always_on"}) as namesrv,
-            Agent(str(namesrv.endpoint), environment=variables) as agent,
-            agent.connect() as status,
-            namesrv.connect() as client,
-        ):
-            eventually(lambda: status.target(namesrv.endpoint).registered)
-            eventually(lambda: [line for line in namesrv.lines if "Failed to export" in str(line["event"])])
-            for _ in range(3_000):  # more than the queue of spans takes
-                assert client.route()
-            terminate_together(namesrv, agent)
-            assert len([line for line in namesrv.lines if "Failed to export" in str(line["event"])]) == 1
-
-
-def test_a_collector_that_hangs_holds_up_no_call_and_no_shutdown() -> None:
-    with Collector() as found:
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_collector_that_is_gone_or_hangs_holds_up_no_call_or_shutdown(*, hangs: bool) -> None:
+    with Collector() as found, held_port() as nobody:
         found.hang()
-        variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on"}
+        gone = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{nobody}", "OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
+        variables = {**found.environment, "OTEL_TRACES_SAMPLER": "always_on", **({} if hangs else gone)}
         with (
             NamesrvProcess(environment=variables) as namesrv,
             Agent(str(namesrv.endpoint), environment=variables) as agent,
             namesrv.connect() as client,
         ):
+
+            def failures() -> list[dict[str, Any]]:
+                return [line for line in namesrv.lines if "Failed to export" in str(line["event"])]
+
             eventually(client.route)
-            eventually(lambda: len(found.asked["Export"]) >= 2)  # both programs
-            assert client.route()
-            terminate_together(agent, namesrv)
-            assert namesrv.wait_for("namesrv_stopped")
+            eventually(lambda: len(found.asked["Export"]) >= 2 if hangs else failures())
+            for _ in range(3_000):  # more than the queue of spans takes
+                assert client.route()
+            for process in (namesrv, agent):  # together: each takes seconds to give its collector up
+                process.signal(signal.SIGTERM)
+            assert (namesrv.wait(), agent.wait()) == (0, 0)
+            assert namesrv.events("namesrv_stopped")
+            assert hangs or len(failures()) == 1, "the log says it once"
 
 
 def test_a_variable_that_cannot_be_followed_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Who may have a name server or an agent do what, over which connection, and permits and authorities that change."""
+"""Who may call what of name servers and agents, over which connection, and permits and authorities that change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
-from broker_agent_api.v1 import client_service_pb2, topic_config_service_pb2
+from broker_agent_api.v1 import client_service_pb2 as clients_pb
+from broker_agent_api.v1 import topic_config_service_pb2 as topics_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from google.protobuf.message import Message
 from namesrv_api.v1 import registration_service_pb2, route_service_pb2
@@ -62,13 +63,18 @@ def outcomes(client: Client) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
-def test_who_may_do_what_over_which_kind_of_connection(place: Place, kind: str) -> None:
+def test_who_may_do_what_also_while_the_permits_file_is_broken(place: Place, kind: str) -> None:
     with NamesrvProcess(*place.flags(kind)) as server:
         for caller in CALLERS:
             with connected(server.endpoint, place.files(kind, caller)) as client:
                 found = outcomes(client)
             assert {name for name, answer in found.items() if answer == "OK"} == MATRIX[caller]
             assert {answer for name, answer in found.items() if name not in MATRIX[caller]} == {"NOT_PERMITTED"}
+        place.permits.write_text("{")
+        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
+        assert str(place.permits) in refused[0]["problem"]
+        with connected(server.endpoint, place.files(kind, "admin")) as admin:
+            assert administer(admin) == "OK", "what the file had before is in force"
 
 
 def about(who: BrokerIdentity) -> list[tuple[str, Message]]:
@@ -151,9 +157,11 @@ MANY = 40
 
 
 def opened(client: Client, name: str) -> Any:
-    """A stream of that name, once it has begun."""
+    """A stream of that name, once it has begun; a channel has the broker."""
     stream = STREAMS[name][1](client)
-    next(stream)
+    first = next(stream)
+    if name == "channel":
+        assert register(client, channel_id=first.opened.channel_id) == "OK"
     return stream
 
 
@@ -166,39 +174,26 @@ def error_of(stream: Any) -> RichError:
 
 
 @pytest.mark.parametrize(
-    ("lost", "reason"),
+    ("lost", "reason", "group"),
     [
-        ({"token_sha256": []}, "NOT_AUTHENTICATED"),
-        ({"look_up": False, "administer": False, "register": []}, "NOT_PERMITTED"),
+        ({"token_sha256": []}, "NOT_AUTHENTICATED", None),
+        ({"look_up": False, "register": ["DefaultCluster/broker-b"]}, "NOT_PERMITTED", "DefaultCluster/broker-a"),
     ],
 )
-def test_streams_end_when_their_caller_loses_token_or_right(place: Place, lost: dict[str, Any], reason: str) -> None:
+def test_streams_end_when_their_caller_loses_token_or_right(
+    place: Place, lost: dict[str, Any], reason: str, group: str | None
+) -> None:
     with NamesrvProcess(*place.flags("token")) as server, ExitStack() as stack:
         streams = {
             name: opened(stack.enter_context(connected(server.endpoint, place.files("token", caller))), name)
             for name, (caller, _) in STREAMS.items()
         }
         place.permit(**dict.fromkeys(CALLERS, lost))
-        assert {name: error_of(stream).reason for name, stream in streams.items()} == dict.fromkeys(STREAMS, reason)
+        errors = {name: error_of(stream) for name, stream in streams.items()}
+        assert {name: error.reason for name, error in errors.items()} == dict.fromkeys(STREAMS, reason)
+        assert errors["channel"].metadata.get("names") == group
         assert server.wait_for("open_calls_ended")["count"] == len(STREAMS)
-
-
-def test_a_channel_ends_with_the_right_to_register_not_with_a_broken_file(place: Place) -> None:
-    with (
-        NamesrvProcess(*place.flags("token")) as server,
-        connected(server.endpoint, place.files("token", "broker")) as broker,
-        connected(server.endpoint, place.files("token", "client")) as client,
-    ):
-        channel: Any = broker.registration.OpenChannel(CHANNEL, timeout=LIVE_SECONDS)
-        channel_id = next(channel).opened.channel_id
-        place.permits.write_text("{")
-        refused = eventually(lambda: server.events("permits_file_refused"), within_seconds=LIVE_SECONDS)
-        assert str(place.permits) in refused[0]["problem"]
-        assert register(broker, channel_id=channel_id) == "OK"
-        place.permit(broker={"register": ["DefaultCluster/broker-b"]})
-        error = error_of(channel)
-        assert (error.reason, error.metadata["names"]) == ("NOT_PERMITTED", "DefaultCluster/broker-a")
-        eventually(client.route, lambda route: route is None, LIVE_SECONDS)
+        server.wait_for("broker_removed")
 
 
 def test_streams_of_an_authority_that_is_replaced_end(place: Place, tmp_path: Path) -> None:
@@ -229,10 +224,9 @@ LET_IN = {"OK", "CONSUMER_GROUP_NOT_FOUND"}
 """What a call ends with whose caller may make it."""
 
 
-def listener_flags(place: Place, kind: str) -> tuple[str, ...]:
-    """The flags of an agent of a kind."""
-    pair = place.agent_flags("broker")[2:]
-    return (*pair, "--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else pair
+def client_ca(place: Place, kind: str) -> tuple[str, ...]:
+    """The flags by which an agent of a kind knows its callers."""
+    return ("--tls-client-ca", str(place.authority.path)) if kind == "mTLS" else ()
 
 
 def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **options: Any) -> Agent:
@@ -241,35 +235,32 @@ def secured_agent(namesrv: NamesrvProcess, tmp_path: Path, *flags: str, **option
     return Agent(str(namesrv.endpoint), "--topics-mode", "own", *flags, topics=topics, **options)
 
 
-def outcomes_at_an_agent(agent: Agent, files: ClientFiles) -> dict[str, str]:
+def outcomes_of_agent(agent: Agent, files: ClientFiles) -> dict[str, str]:
     """What each kind of call ends with, on either listener."""
     with ExitStack() as stack:
         fast, usual = (
             stack.enter_context(connected(endpoint, files)).connection for endpoint in (agent.endpoint, agent.ordinary)
         )
         operator, client, queries = AgentClient(fast), ClientServiceStub(usual), ClientServiceStub(fast)
-        topic = topic_config_service_pb2.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
-        members = client_service_pb2.ListConsumerIdsRequest(consumer_group="g")
+        topic = topics_pb.TopicConfig(topic="Orders", read_queue_nums=1, write_queue_nums=1)
+        members = clients_pb.ListConsumerIdsRequest(consumer_group="g")
         permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=6)
-        filter_server = client_service_pb2.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1")
+        filter_server = clients_pb.RegisterFilterServerRequest(filter_server_addr="127.0.0.1:1")
         calls: dict[str, tuple[Callable[..., Any], object]] = {
             "read": (operator.agent.GetAgentStatus, agent_pb.GetAgentStatusRequest()),
-            "topics": (
-                operator.topics.CreateOrUpdateTopic,
-                topic_config_service_pb2.CreateOrUpdateTopicRequest(topic_config=topic),
-            ),
+            "topics": (operator.topics.CreateOrUpdateTopic, topics_pb.CreateOrUpdateTopicRequest(topic_config=topic)),
             "operate": (operator.agent.UpdateBrokerPermission, permission),
             "members, fast": (queries.ListConsumerIds, members),
             "members": (client.ListConsumerIds, members),
-            "heartbeat": (client.Heartbeat, client_service_pb2.HeartbeatRequest(client_id="c")),
+            "heartbeat": (client.Heartbeat, clients_pb.HeartbeatRequest(client_id="c")),
             "filter server": (client.RegisterFilterServer, filter_server),
         }
         found = {name: outcome(partial(call, request, timeout=TIMEOUT)) for name, (call, request) in calls.items()}
-        channel = client.OpenClientChannel(client_service_pb2.OpenClientChannelRequest(), timeout=TIMEOUT)
+        channel = client.OpenClientChannel(clients_pb.OpenClientChannelRequest(), timeout=TIMEOUT)
         return found | {"replicate": outcome(operator.table), "channel": outcome(lambda: next(iter(channel)))}
 
 
-AGENT_MATRIX = {
+OF_AGENTS = {
     "client": {"members, fast", "members", "heartbeat", "channel"},
     "broker": {"replicate", "filter server"},
     "admin": {"read", "topics", "operate", "replicate", "members, fast", "members"},
@@ -278,42 +269,33 @@ AGENT_MATRIX = {
 
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
-def test_who_may_have_an_agent_do_what_over_which_connection(
+def test_who_may_have_an_agent_do_what_and_until_when(
     namesrv: NamesrvProcess, place: Place, tmp_path: Path, kind: str
 ) -> None:
-    flags = (*listener_flags(place, kind), "--permits-file", str(place.permits))
-    with secured_agent(namesrv, tmp_path, *flags) as agent:
-        seen = {caller: outcomes_at_an_agent(agent, place.files(kind, caller)) for caller in CALLERS}
-        for caller, found in seen.items():
-            assert {name for name, answer in found.items() if answer in LET_IN} == AGENT_MATRIX[caller]
-            assert {answer for name, answer in found.items() if name not in AGENT_MATRIX[caller]} == {"NOT_PERMITTED"}
-        assert eventually(lambda: agent.events("call_refused"))
-
-
-def test_a_clients_channel_ends_when_it_may_not_be_a_client(
-    namesrv: NamesrvProcess, place: Place, tmp_path: Path
-) -> None:
-    flags = (*listener_flags(place, "token"), "--permits-file", str(place.permits))
+    flags = (*place.agent_flags("broker")[2:], *client_ca(place, kind), "--permits-file", str(place.permits))
     with (
         secured_agent(namesrv, tmp_path, *flags) as agent,
-        connected(agent.ordinary, place.files("token", "client")) as client,
+        connected(agent.ordinary, place.files(kind, "client")) as client,
     ):
-        request = client_service_pb2.OpenClientChannelRequest()
+        seen = {caller: outcomes_of_agent(agent, place.files(kind, caller)) for caller in CALLERS}
+        for caller, found in seen.items():
+            assert {name for name, answer in found.items() if answer in LET_IN} == OF_AGENTS[caller]
+            assert {answer for name, answer in found.items() if name not in OF_AGENTS[caller]} == {"NOT_PERMITTED"}
+        assert eventually(lambda: agent.events("call_refused"))
+        request = clients_pb.OpenClientChannelRequest()
         channel: Any = ClientServiceStub(client.connection).OpenClientChannel(request, timeout=LIVE_SECONDS)
         next(channel)
         place.permit(client={"agents": {}})
-        with pytest.raises(grpc.RpcError) as raised:
-            next(channel)
-        assert RichError.of(raised.value).reason == "NOT_PERMITTED"
+        assert error_of(channel).reason == "NOT_PERMITTED"
 
 
 @pytest.mark.parametrize("kind", ["mTLS", "token"])
 def test_a_slave_copies_its_masters_topics_by_certificate_or_token(place: Place, tmp_path: Path, kind: str) -> None:
-    token, ca = str(place.tokens["broker"]), ("--tls-client-ca", str(place.authority.path))
+    token = str(place.tokens["broker"])
     shown = ("--token-file", token, "--master-token-file", token) if kind == "token" else ()
     flags = (*place.agent_flags("broker"), *shown, "--permits-file", str(place.permits))
     with NamesrvProcess(*place.flags(kind)) as secured:
-        master_flags = (*flags, *(ca if kind == "mTLS" else ()), "--ha-server-addr", "127.0.0.1:10912")
+        master_flags = (*flags, *client_ca(place, kind), "--ha-server-addr", "127.0.0.1:10912")
         with secured_agent(secured, tmp_path, *master_flags) as master:
             slave_flags = (*flags, "--master-agent", str(master.endpoint))
             other = {"broker_id": 1, "broker_addr": "127.0.0.1:10921"}

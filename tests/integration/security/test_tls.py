@@ -52,9 +52,15 @@ from tests.support.secured.fleet import (
 )
 def test_a_certificate_that_is_not_valid_is_told_of(place: Place, begins: Any, ends: Any, told: str | None) -> None:
     place.server = place.authority.sign("localhost", begins=begins, ends=ends)
-    with NamesrvProcess(*place.flags("TLS")) as server:
+    with NamesrvProcess("--listen", "0.0.0.0:0", *place.flags("TLS")) as server:
         server.wait_for("tls_loaded")
         assert [told in line["problem"] for line in server.events("tls_certificate_not_valid")] == [True] * bool(told)
+        assert server.events("listener_without_tls") == []
+
+
+def test_a_listener_beyond_loopback_without_tls_is_warned_of() -> None:
+    with NamesrvProcess("--listen", "0.0.0.0:0", "--allow-insecure") as server:
+        assert [line["level"] for line in server.events("listener_without_tls")] == ["warning"]
 
 
 def test_a_pair_that_only_the_engine_refuses_keeps_the_old_one(place: Place) -> None:
@@ -90,14 +96,6 @@ def test_certificates_that_cannot_be_used_end_the_start(place: Place) -> None:
     assert "does not belong to the certificate" in refused_start("--tls-cert", cert, "--tls-key", other)
 
 
-@pytest.mark.parametrize("with_tls", [False, True])
-def test_a_listener_beyond_loopback_is_warned_of_unless_it_has_tls(place: Place, *, with_tls: bool) -> None:
-    flags = place.flags("TLS", with_permits=False) if with_tls else ["--allow-insecure"]
-    with NamesrvProcess("--listen", "0.0.0.0:0", *flags) as server:
-        levels = [line["level"] for line in server.events("listener_without_tls")]
-        assert levels == ([] if with_tls else ["warning"])
-
-
 def test_the_health_check_speaks_tls(place: Place) -> None:
     with NamesrvProcess(*place.flags("mTLS")) as server:
         program = [str(BIN / "namesrv"), "healthcheck", "--namesrv", str(server.endpoint), "--timeout", "20"]
@@ -109,23 +107,14 @@ def test_the_health_check_speaks_tls(place: Place) -> None:
         assert (wrong.returncode, wrong.stderr.count("\n")) == (2, 1)
 
 
-def test_an_agent_registers_over_mutual_tls_and_with_a_new_certificate(place: Place) -> None:
+def test_an_agent_over_tls_is_healthy_to_all_and_takes_a_new_certificate(place: Place) -> None:
+    flags = (*place.agent_flags("broker"), "--permits-file", str(place.permits))
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,
-        Agent(str(server.endpoint), *place.agent_flags("broker")) as agent,
+        Agent(str(server.endpoint), *flags) as agent,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         eventually(client.addrs, lambda addrs: addrs == {0: "127.0.0.1:10911"})
-        place.authority.sign_caller("broker")
-        eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
-        assert client.addrs() == {0: "127.0.0.1:10911"}
-        assert agent.terminate() == 0
-        assert client.addrs() == {}, "it could still unregister"
-
-
-def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Place) -> None:
-    flags = (*place.agent_flags("broker")[2:], "--permits-file", str(place.permits))
-    with NamesrvProcess() as server, Agent(str(server.endpoint), *flags) as agent:
         files = ClientFiles(place.authority.path)
         for endpoint, service in ((agent.endpoint, SERVICE_NAME), (agent.ordinary, "")):
             over_tls = partial(check_health, endpoint, service, 20, ClientSecurity(files))
@@ -135,6 +124,11 @@ def test_health_of_both_of_an_agents_listeners_is_open_to_all_over_tls(place: Pl
         # It has three seconds, and no flag for more.
         eventually(lambda: ended([*program, *place.agent_flags("broker")]).returncode, lambda code: code == 0)
         assert ended(program).returncode == 1
+        place.authority.sign_caller("broker")
+        eventually(lambda: "read again" in agent.raw or agent.events("tls_reloaded"), within_seconds=60)
+        assert client.addrs() == {0: "127.0.0.1:10911"}
+        assert agent.terminate() == 0
+        assert client.addrs() == {}, "it could still unregister"
 
 
 def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_path: Path) -> None:
@@ -190,13 +184,6 @@ async def test_clients_close_connections_that_are_out_of_date(place: Place) -> N
 
 
 @pytest.fixture(scope="module")
-def plain() -> Iterator[NamesrvProcess]:
-    """A name server without TLS."""
-    with NamesrvProcess() as process:
-        yield process
-
-
-@pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess]:
     """A name server with TLS."""
     place = Place.make(tmp_path_factory.mktemp("certificates"))
@@ -204,11 +191,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NamesrvProcess
         yield process
 
 
-def test_http_1_is_answered_in_its_own_words_and_said(plain: NamesrvProcess) -> None:
-    with socket.create_connection(plain.endpoint, timeout=TIMEOUT) as sock:
+def test_http_1_is_answered_in_its_own_words_and_said(namesrv: NamesrvProcess) -> None:
+    with socket.create_connection(namesrv.endpoint, timeout=TIMEOUT) as sock:
         sock.sendall(b"GET / HTTP/1.1\r\nHost: here\r\n\r\n")
         assert sock.recv(65_536).startswith(b"HTTP/1.1 505 ")
-    line = plain.wait_for("client_speaks_http_1")
+    line = namesrv.wait_for("client_speaks_http_1")
     assert (line["level"], "speaks gRPC, which is HTTP/2, alone" in line["problem"]) == ("warning", True)
 
 
@@ -224,14 +211,14 @@ def test_tls_without_http_2_is_said_and_gets_no_connection(secured: NamesrvProce
     assert "offers no HTTP/2 (ALPN h2)" in secured.wait_for("no_http2")["problem"]
 
 
-def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(plain: NamesrvProcess) -> None:
-    with grpc.insecure_channel(str(plain.endpoint)) as channel:
+def test_a_client_of_rocketmqs_proxy_is_told_where_it_came(namesrv: NamesrvProcess) -> None:
+    with grpc.insecure_channel(str(namesrv.endpoint)) as channel:
         call = channel.unary_unary("/apache.rocketmq.v2.MessagingService/QueryRoute", None, None)
         with pytest.raises(grpc.RpcError) as caught:
             call(b"", timeout=TIMEOUT)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert caught.value.details() == "this is a name server; give the client the address of RocketMQ's proxy"
-    assert plain.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
+    assert namesrv.wait_for("client_of_rocketmq_proxy")["problem"] == caught.value.details()
 
 
 def test_who_only_looks_whether_the_port_is_open_is_not_told_of(secured: NamesrvProcess) -> None:
@@ -253,16 +240,16 @@ def is_told(server: NamesrvProcess, files: ClientFiles | None, event: str, probl
     return any(problem in line["problem"] for line in server.events(event))
 
 
-def test_what_does_not_fit_is_said_on_both_sides(plain: NamesrvProcess, place: Place) -> None:
+def test_what_does_not_fit_is_said_on_both_sides(namesrv: NamesrvProcess, place: Place) -> None:
     ca, other = place.authority.path, Authority(place.authority.folder / "other", "Other CA")
     stranger = ClientFiles(ca, *other.sign("stranger", ["x.example"]))
     ended = ClientFiles(ca, *place.authority.sign("ended", ["x.example"], begins=-3 * DAY, ends=-DAY))
     elsewhere = ClientFiles(ca, *place.callers["client"], server_name="elsewhere")
     without, refused, broken_off = "client_without_certificate", "client_certificate_refused", "handshake_broken_off"
-    ours = "not accept our certificate"
+    ours, here = "not accept our certificate", "set tls_cert and tls_key here"
     with NamesrvProcess(*place.flags("mTLS", with_permits=False)) as mutual:
         for server, files, event, problem, hint in (
-            (plain, ClientFiles(ca), "client_speaks_tls", "set tls_cert and tls_key here", "the server speaks no TLS"),
+            (namesrv, ClientFiles(ca), "client_speaks_tls", here, "the server speaks no TLS"),
             (mutual, None, "client_speaks_no_tls", "speaks no TLS", "if it speaks TLS, set tls_ca"),
             (mutual, ClientFiles(ca), without, "give it tls_cert", "look at tls_cert"),
             (mutual, stranger, refused, "tls_client_ca does not have", "look at tls_cert"),

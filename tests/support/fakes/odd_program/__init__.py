@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-CLOCK, VERSION, TROUBLE = "ODD_CLOCK", "ODD_VERSION", "ODD_TROUBLE"
-"""Variables: a file with the seconds by which the wall clock is wrong, the version that the program reports, a file.
-
-Once that last file is there, everything goes wrong in the program that Python reports."""
+CLOCK, VERSION = "ODD_CLOCK", "ODD_VERSION"
+"""Variables: a file with the seconds by which the wall clock is wrong, the version that the program reports."""
 
 
 class OddClock:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import logging
 import os
-import threading
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,37 +18,6 @@ def _set_clock(path: Path, nanos: Callable[[], int]) -> None:
     time.time = lambda: shifted() / 1_000_000_000
 
 
-class _Unraisable:
-    def __del__(self) -> None:
-        raise RuntimeError("trouble in a finalizer")
-
-
-async def _forgotten() -> None:
-    raise RuntimeError("trouble in a task")
-
-
-def _fail(where: str) -> None:
-    raise RuntimeError(f"trouble in {where}")
-
-
-def _make_trouble() -> None:
-    threading.Thread(target=_fail, args=("a thread",), name="troubled").start()
-    warnings.warn("trouble in a call", RuntimeWarning, stacklevel=1)
-    _Unraisable()
-    logging.getLogger("trouble number one").error("%d", "two")
-    for loop in [each for each in gc.get_objects() if isinstance(each, asyncio.AbstractEventLoop)]:
-        if loop.is_running():
-            loop.call_soon_threadsafe(_fail, "a callback")
-            loop.call_soon_threadsafe(loop.create_task, _forgotten())
-            loop.call_soon_threadsafe(gc.collect)
-
-
-def _wait(file: Path) -> None:
-    while not file.exists():
-        threading.Event().wait(0.01)
-    _make_trouble()
-
-
 if path := os.environ.get("ODD_CLOCK"):
     _set_clock(Path(path), time.time_ns)
 if odd_version := os.environ.get("ODD_VERSION"):
@@ -62,5 +26,3 @@ if path := os.environ.get("FAILPOINTS"):
     from tests.support import failpoints  # the folder of tests is on the path of no other program
 
     failpoints.install(Path(path))
-if path := os.environ.get("ODD_TROUBLE"):
-    threading.Thread(target=_wait, args=(Path(path),), daemon=True).start()
