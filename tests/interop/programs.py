@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import re
 import shutil
 import subprocess
 import sys
@@ -33,6 +34,9 @@ INSTALL_SECONDS = 360
 fast network."""
 RUN_SECONDS = 1.5 * TIMEOUT
 """How long a program may take to print what it is expected to."""
+OLDEST_GO = (1, 25)
+OLDEST_NODE = (18,)
+OLDEST_JAVA = (17,)
 
 NODE_PROGRAMS = ("balanced", "lookup", "watching")
 GO_PROGRAMS = ("broker", "conformance", "example", "lookup")
@@ -113,6 +117,7 @@ def without_jvm_warnings(text: str) -> str:
 def build_node(folder: Path) -> Programs:
     """Installs the packages that the lock file pins."""
     node, npm = require("node"), require("npm")
+    require_version("node", [node, "--version"], OLDEST_NODE)
     client = copy_client("node", folder)
     # No package of ours needs its install script to run, so none may.
     run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], client, os.environ)
@@ -125,6 +130,7 @@ def build_node(folder: Path) -> Programs:
 def build_go(folder: Path) -> Programs:
     """Builds the code generators that go.mod pins, generates the code, compiles the clients, with clients/go."""
     go, buf = require("go"), require("buf")
+    require_version("go", [go, "env", "GOVERSION"], OLDEST_GO)
     client, tools = copy_client("go", folder), folder / "bin"
     library = folder / "clients" / "go"
     shutil.copytree(REPOSITORY / "clients" / "go", library)
@@ -139,6 +145,7 @@ def build_go(folder: Path) -> Programs:
 def build_java(folder: Path) -> Programs:
     """Compiles the client module with the protoc that its pom.xml pins, and the programs over it."""
     java, javac, mvn = require("java"), require("javac"), require("mvn")
+    require_version("javac", [javac, "-version"], OLDEST_JAVA)
     module = folder / "clients" / "java"
     for needed in ("protos", "clients/java", "examples/service_config.json"):
         copy(REPOSITORY / needed, folder / needed)
@@ -190,6 +197,14 @@ def require(tool: str) -> str:
     """Finds a tool next to the interpreter or on the path; skips the test, naming it, where there is none."""
     path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
     return shutil.which(tool, path=path) or pytest.skip(f"{tool} is not installed")
+
+
+def require_version(tool: str, command: Sequence[str], oldest: tuple[int, ...]) -> None:
+    """Skips the test, naming the tool, where its version is too old."""
+    text = engine.run([*command])
+    version = tuple(int(number) for number in re.findall(r"\d+", text))
+    if version < oldest:
+        pytest.skip(f"{tool} {text} is older than {'.'.join(map(str, oldest))}")
 
 
 def run(command: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
