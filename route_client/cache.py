@@ -296,7 +296,9 @@ class RouteCache:
     def get(self, topic: str) -> KnownRoute | None:
         """The route or absence that is known of a topic; None if no answer has arrived yet."""
         entry = self._entries.get(topic)
-        return None if entry is None else self._shown(entry.known)
+        if entry is None:
+            return None
+        return self._shown(entry.known) if self.cut_off else entry.known
 
     def set_cut_off(self, cut_off: bool) -> list[RouteChange]:
         """Notes that no name server keeps the routes up to date, or that one does again. Returns what has changed."""

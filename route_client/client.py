@@ -36,6 +36,19 @@ ResultT = TypeVar("ResultT")
 _log = logging.getLogger(__name__)
 
 
+class _Process:
+    """This process, also after a fork. ``os.getpid`` is a system call."""
+
+    pid = os.getpid()
+
+    @classmethod
+    def forked(cls) -> None:
+        cls.pid = os.getpid()
+
+
+os.register_at_fork(after_in_child=_Process.forked)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientStatus(SessionStatus):
     """A client at one moment, for operators' eyes and metrics: its session, and what it keeps."""
@@ -85,7 +98,7 @@ class BaseRouteClient:
         self._keeper = RouteKeeper(self.settings, self._namesrvs, self._chooser, self._routes, self._lookups, self._rng)
         self._tasks: list[asyncio.Task[None]] = []
         self._closed = False
-        self._pid = os.getpid()
+        self._pid = _Process.pid
         self.faults = LatencyFaults(time.monotonic, self._rng)
         """Brokers that were slow or failed. Used if ``send_latency_fault_enable`` is on; ``report`` to it."""
         self._selector = QueueSelector(self._rng, self.faults if self.settings.send_latency_fault_enable else None)
@@ -160,8 +173,9 @@ class BaseRouteClient:
 
     def _known(self, topic: str) -> KnownRoute | None:
         """A topic's route, if there is one in the cache. Raises ClientClosedError if the client is closed."""
-        self._check_open()
-        known = self.cached(topic)
+        if self._closed or self._pid != _Process.pid:  # without a call: each message asks for a route
+            self._check_open()
+        known = self._routes.cache.get(topic)
         return known if known is not None and known.route is not None else None
 
     async def _route(self, topic: str) -> KnownRoute:
@@ -220,7 +234,7 @@ class BaseRouteClient:
     @property
     def _is_inherited(self) -> bool:
         """Whether this process was forked from the one that made the client."""
-        return os.getpid() != self._pid
+        return self._pid != _Process.pid
 
     def _check_open(self) -> None:
         """Raises ForkedProcessError or ClientClosedError where the client cannot be used."""
