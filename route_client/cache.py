@@ -296,9 +296,8 @@ class RouteCache:
     def get(self, topic: str) -> KnownRoute | None:
         """The route or absence that is known of a topic; None if no answer has arrived yet."""
         entry = self._entries.get(topic)
-        if entry is None:
-            return None
-        return self._shown(entry.known) if self.cut_off else entry.known
+        known = None if entry is None else entry.known
+        return self._shown(known) if self.cut_off and known is not None else known
 
     def set_cut_off(self, cut_off: bool) -> list[RouteChange]:
         """Notes that no name server keeps the routes up to date, or that one does again. Returns what has changed."""

@@ -231,14 +231,9 @@ class BaseRouteClient:
             raise
         return None
 
-    @property
-    def _is_inherited(self) -> bool:
-        """Whether this process was forked from the one that made the client."""
-        return self._pid != _Process.pid
-
     def _check_open(self) -> None:
         """Raises ForkedProcessError or ClientClosedError where the client cannot be used."""
-        if self._is_inherited:
+        if self._pid != _Process.pid:
             raise ForkedProcessError(self._pid)
         if self._closed:
             raise ClientClosedError("the client is closed")
@@ -261,7 +256,7 @@ class AioRouteClient(BaseRouteClient):
 
     async def close(self) -> None:
         """Ends all calls, tasks and threads, and saves routes that wait for that. Does nothing in a forked process."""
-        if not (self._closed or self._is_inherited):
+        if not self._closed and self._pid == _Process.pid:
             self._closed = True
             await self._end(threading.current_thread())
 
@@ -352,7 +347,7 @@ class RouteClient(BaseRouteClient):
 
         Does nothing in a forked process: threads and connections are the parent's.
         """
-        if self._is_inherited:
+        if self._pid != _Process.pid:
             return
         with self._closing:
             if self._closed:
