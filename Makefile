@@ -129,13 +129,13 @@ $(SITE_TOOLS): uv.lock
 	@touch $@
 
 wheel:  ## Build the native engine's wheel into dist/, for any Linux since 2014 (cargo 1.85 or later, and pip)
-	$(PYTHON) -m deploy.release.engine_wheel
+	$(PYTHON) -m release.engine_wheel
 
 images:  ## Build both container images, and the native engine's wheel for them
-	$(PYTHON) -m deploy.release.images -- $(IMAGE_OPTIONS)
+	$(PYTHON) -m release.images -- $(IMAGE_OPTIONS)
 
 dist: setup  ## Build a release into dist/ (wheels, sdist, contract, clients, chart, SBOM, checksums), and run its wheels from empty environments
-	$(BIN)/python -m deploy.release.distribution
+	$(BIN)/python -m release.distribution
 
 lock:  ## Renew uv.lock from pyproject.toml, with the newest versions; and the version of uv that reads it
 	echo uv | $(BIN)/uv pip compile --quiet --upgrade $(PUBLIC) --python-version 3.11 --generate-hashes --no-header --no-annotate - -o deploy/uv.txt

@@ -24,7 +24,7 @@ fi
 
 build() {
     if [ "${ENGINE_BUILD:-}" = released ]; then
-        (cd .. && "$bin/python" -m deploy.release.engine_wheel) && mkdir -p target/wheels && cp ../dist/namesrv_engine-*.whl target/wheels
+        (cd .. && "$bin/python" -m release.engine_wheel) && mkdir -p target/wheels && cp ../dist/namesrv_engine-*.whl target/wheels
     else
         "$pip" wheel --disable-pip-version-check --quiet --no-deps --wheel-dir target/wheels .
     fi

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
-from deploy.release.engine_wheel import NoCargoError, engine_wheels
-from deploy.release.images import build_offline, tool
 from namesrv_common.version import __version__
+from release.engine import REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
+from release.engine_wheel import NoCargoError, engine_wheels
+from release.images import build_offline, tool
 
 SECONDS = 90.0
 """Time for systemd, or a service of ours, to come to a state on a busy machine."""

@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.release.bundle import chart as packed_chart
-from deploy.release.engine import REPOSITORY, CommandError, run
-from deploy.release.images import cache_folder
 from namesrv.settings import NamesrvSettings
 from namesrv_common.server.permits import read_permits
 from namesrv_common.version import __version__
+from release.bundle import chart as packed_chart
+from release.engine import REPOSITORY, CommandError, run
+from release.images import cache_folder
 from tests.unit.deploy.files import DEPLOY, KUBERNETES, PROGRAMS, of_container, pod_templates
 
 MONITORING = DEPLOY / "monitoring"

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from deploy.release.engine import REPOSITORY, CommandError, Engine
-from deploy.release.images import tool
+from release.engine import REPOSITORY, CommandError, Engine
+from release.images import tool
 from tests.support.programs.processes import eventually
 
 pytestmark = pytest.mark.timeout(600)

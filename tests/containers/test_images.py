@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import REPOSITORY, Engine, run
-from deploy.release.images import IMAGES, image_sizes
+from release.engine import REPOSITORY, Engine, run
+from release.images import IMAGES, image_sizes
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from deploy.release.engine import BASE_IMAGE, CONTAINER_SECONDS, CommandError, Engine, NoEngineError
-from deploy.release.engine_wheel import NoCargoError
-from deploy.release.images import base_archive
 from namesrv_common.version import __version__
+from release.engine import BASE_IMAGE, CONTAINER_SECONDS, CommandError, Engine, NoEngineError
+from release.engine_wheel import NoCargoError
+from release.images import base_archive
 from tests.containers.conftest import SECONDS, gather_wheels
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
-from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
-from deploy.release.engine_wheel import NoCargoError
 from namesrv_common.version import __version__
+from release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
+from release.engine_wheel import NoCargoError
 from tests.containers.conftest import SECONDS, gather_wheels
 from tests.support.pages import code_blocks
 from tests.support.programs.processes import eventually

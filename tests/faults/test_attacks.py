@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from deploy.release.engine import run as run_to_its_end
+from release.engine import run as run_to_its_end
 from tests.faults.attack import addresses
 from tests.faults.attack.runner import ROOT, Target, run
 from tests.support.engines import require_native

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from deploy.release import engine
+from release import engine
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import Process, ended
 from tests.support.rocketmq_programs.maven import MAVEN_OPTIONS, maven_environment

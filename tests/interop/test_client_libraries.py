@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from clients.conformance.play import CASES, Case, play
-from deploy.release import engine
+from release import engine
 from tests.interop.conftest import Built
 from tests.interop.programs import (
     ENVIRONMENT,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import REPOSITORY, run
+from release.engine import REPOSITORY, run
 from tests.rocketmq.demo import STEPS
 from tests.support.rocketmq_programs.maven import missing
 

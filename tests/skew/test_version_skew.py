@@ -14,8 +14,8 @@ import pytest
 from namesrv_api.v1 import admin_service_pb2
 from typer.testing import CliRunner
 
-from deploy.release.engine import REPOSITORY, CommandError, run
 from nsctl.cli import app
+from release.engine import REPOSITORY, CommandError, run
 from tests.support.engines import DEVELOPMENT
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import EXACTLY, NEVER_SCAN, Agent, joined, topics_of

@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from deploy.release.engine import REPOSITORY
+from release.engine import REPOSITORY
 
 PYSPARK = "4.2.0"
 TESTS = ("tests/integration/pipeline/test_spark.py", "tests/spark/test_places.py")
@@ -34,7 +34,7 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="namesrv-spark-") as folder:
         # Away from the repository, whose packages would be found before those of the wheel.
         away = Path(folder) / "away"
-        for name in ("tests", "examples", "deploy"):  # deploy/spark has the maker of Java homes
+        for name in ("tests", "examples", "release", "deploy"):  # deploy/spark has the maker of Java homes
             ignored = shutil.ignore_patterns("__pycache__", "node_modules")
             shutil.copytree(REPOSITORY / name, away / name, ignore=ignored)
         shutil.copy(REPOSITORY / "pyproject.toml", away)

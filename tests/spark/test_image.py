@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
-from deploy.release.images import build_without_network, cache_folder, tool
+from release.engine import CONTAINER_SECONDS, REPOSITORY, CommandError, Engine, NoEngineError, run
+from release.images import build_without_network, cache_folder, tool
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions
 from tests.containers.conftest import engine

@@ -15,8 +15,8 @@ import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
-from deploy.release.engine import REPOSITORY, run
 from namesrv_common.printable import how_to_install
+from release.engine import REPOSITORY, run
 from route_pipeline.data_source import register
 from route_pipeline.log.place import Place
 from route_pipeline.questions import questions

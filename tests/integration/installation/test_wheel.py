@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 
-from deploy.release.bundle import CHECKSUMS, bundle
-from deploy.release.distribution import (
+from namesrv_common.version import __version__
+from release.bundle import CHECKSUMS, bundle
+from release.distribution import (
     PROGRAMS,
     build,
     build_client,
@@ -19,7 +20,6 @@ from deploy.release.distribution import (
     check_library,
     check_program,
 )
-from namesrv_common.version import __version__
 from tests.support.pages import ROOT, code_blocks
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

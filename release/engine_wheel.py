@@ -1,7 +1,7 @@
 """Builds the native engine's wheel into dist/, with a manylinux or musllinux tag that is checked.
 
-    python -m deploy.release.engine_wheel            # for this machine
-    python -m deploy.release.engine_wheel --all      # for each processor and C library that cargo can compile for
+    python -m release.engine_wheel            # for this machine
+    python -m release.engine_wheel --all      # for each processor and C library that cargo can compile for
 
 Zig links it against the C library of 2014, so that it runs on every later Linux. maturin fails if a symbol or a library
 contradicts the tag. Needs cargo 1.85 or later; the other tools come from the package index.
@@ -21,8 +21,8 @@ import venv
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.release.engine import REPOSITORY
 from namesrv_common.version import __version__
+from release.engine import REPOSITORY
 
 ENGINE = REPOSITORY / "engine"
 DIST = REPOSITORY / "dist"

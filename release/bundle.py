@@ -14,8 +14,8 @@ import tarfile
 import tomllib
 from pathlib import Path
 
-from deploy.release.engine import REPOSITORY, run
 from namesrv_common.version import __version__
+from release.engine import REPOSITORY, run
 
 CLIENTS = ("go", "java")
 """Client modules in clients/ of languages other than Python."""

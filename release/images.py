@@ -1,4 +1,4 @@
-"""Builds both images: with what the machine has (``python -m deploy.release.images``), or from local files only.
+"""Builds both images: with what the machine has (``python -m release.images``), or from local files only.
 
 The second way needs no registry of images: the base is made of Debian's own packages, the wheels are downloaded
 before, and the builds have no network at all. It proves that the Dockerfiles need nothing they do not declare.
@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from deploy.release.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
-from deploy.release.engine_wheel import WheelError, engine_wheels, tools
+from release.engine import BASE_IMAGE, REPOSITORY, CommandError, Engine, NoEngineError, open_engine, run
+from release.engine_wheel import WheelError, engine_wheels, tools
 
 IMAGES = {"namesrv": "deploy/namesrv/Dockerfile", "broker-agent": "deploy/broker_agent/Dockerfile"}
 EXTRAS = ("namesrv", "broker-agent", "nsctl", "console", "otel")

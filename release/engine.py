@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+REPOSITORY = Path(__file__).parents[1]
 BASE_IMAGE = "python:3.11-slim"
 """What the Dockerfiles start from; a local image of that name stands in for it."""
 PROGRAMS = ("podman", "runc", "ip", "nsenter", "iptables")

@@ -1,6 +1,6 @@
 """Builds a release into dist/, and runs what its wheels and its source distribution install from empty environments.
 
-    python -m deploy.release.distribution
+    python -m release.distribution
 
 The wheel of all programs is built from the source distribution, so nothing that the repository has beyond it can be in
 use. The wheel of the client library has a part of its files. Where there is cargo, the wheels of the native engine are
@@ -20,12 +20,12 @@ import venv
 import zipfile
 from pathlib import Path
 
-from deploy.release.bundle import DistributionError, bundle
-from deploy.release.engine import REPOSITORY, CommandError
-from deploy.release.engine import run as run_command
-from deploy.release.engine_wheel import NoCargoError, WheelError, engine_wheels, possible_targets
 from namesrv_common.printable import how_to_install
 from namesrv_common.version import __version__
+from release.bundle import DistributionError, bundle
+from release.engine import REPOSITORY, CommandError
+from release.engine import run as run_command
+from release.engine_wheel import NoCargoError, WheelError, engine_wheels, possible_targets
 from tests.support.programs.processes import Process
 
 DIST = REPOSITORY / "dist"
