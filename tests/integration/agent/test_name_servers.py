@@ -121,13 +121,10 @@ def test_events_are_taken_until_the_channel_ends_and_another_opens(
     assert [line["addr"] for line in lines if line["event"] == "min_broker_id_changed"] == ["a" * 260]
 
 
-def test_a_channel_that_is_silent_or_gone_is_replaced_at_once(
-    server: FakeNameServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_channel_that_is_silent_or_gone_is_replaced(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(channel, "OPENED_SECONDS", 0.5)
-    server.silent_channels, begun = 1, time.monotonic()
+    server.silent_channels = 1
     with FanOut(server) as fan_out:
-        assert time.monotonic() - begun < TIMEOUT / 4
         assert fan_out.targets[0].state.report().channel_open
         server.forget_channels()
         assert len(fan_out.register(force=True)) == 1
@@ -295,28 +292,33 @@ def test_close_ends_the_leave_from_a_name_server_that_hangs(server: FakeNameServ
 
 
 def test_an_unregistration_reaches_all_or_ends_the_channel(name_server: StartNameServer) -> None:
-    hanging, first, second = name_server("hanging"), name_server("one"), name_server("two")
-    with FanOut(hanging, first, second) as fan_out:
-        fan_out.register(force=True, timeout_seconds=1.0)
+    hanging, other = name_server("hanging"), name_server("other")
+    with FanOut(hanging, other) as fan_out:
+        fan_out.register(force=True)
         hanging.hang()
-        fan_out.content = registration(1)
+        fan_out.content, fan_out.api.register_seconds = registration(1), TIMEOUT / 20
         fan_out.api.register_broker(fan_out.targets[0])  # the unregistration follows it
         hanging.wait_until(lambda: len(hanging.registrations) == 2)
-        first.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
-        fan_out.api.register_seconds = 4.0
+        fan_out.api.register_seconds = TIMEOUT / 5
         fan_out.api.unregister_broker_all()
         assert fan_out.register(force=True) == ()
         hanging.wait_until(lambda: hanging.channels_opened == 2)
         assert not fan_out.targets[0].state.report().registered
         hanging.answer_again()
         hanging.wait_until(lambda: list(hanging.open_channels) == ["hanging-2"])
-    for server, calls in ((hanging, 1), (first, 2), (second, 1)):  # the first was asked again
-        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)] * calls
-    assert (first.channels_opened, second.channels_opened) == (1, 1)
-    assert [len(server.registrations) for server in (hanging, first, second)] == [2, 1, 1]
+    for server in (hanging, other):
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)]
+    assert (other.channels_opened, len(hanging.registrations), len(other.registrations)) == (1, 2, 1)
 
 
-ROUND_SECONDS = 2.0
+def test_an_unregistration_that_fails_in_passing_is_tried_again(server: FakeNameServer, fan_out: FanOut) -> None:
+    fan_out.register(force=True)
+    server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
+    fan_out.api.unregister_broker_all()
+    assert (len(server.unregistrations), server.channels_opened) == (2, 1)
+
+
+ROUND_SECONDS = TIMEOUT / 10
 """Time for a round in which somebody is too late: enough for all others, on a busy machine."""
 
 
