@@ -54,7 +54,7 @@ from tests.support.routes.wire_routes import route, wire_route
 
 TOPIC = "TopicTest"
 NOBODY = "127.0.0.1:1"
-QUICK = ClientSettings(poll_seconds=0.05, timeout_seconds=5.0)
+QUICK = ClientSettings(poll_seconds=0.05, timeout_seconds=TIMEOUT)
 
 
 @pytest.fixture(autouse=True)
@@ -242,7 +242,7 @@ def test_routes_stay_confirmed_while_the_second_name_server_is_asked(fake: FakeN
 
 
 def test_while_nobody_answers_routes_come_from_disk_or_errors_name_all(fake: FakeNameServer, tmp_path: Path) -> None:
-    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=5, hold_seconds=0)
+    settings = ClientSettings(cache_dir=tmp_path, timeout_seconds=TIMEOUT, hold_seconds=0)
     fake.put("Other", wire_route("broker-b"))
     with RouteClient(str(fake.endpoint), settings, topics=[TOPIC, "Other"]):
         pass  # closing saves
