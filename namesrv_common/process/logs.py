@@ -49,11 +49,12 @@ class _BoundedQueueHandler(logging.handlers.QueueHandler):
         return record  # the event dictionary is rendered by the writer thread, not here
 
     def enqueue(self, record: logging.LogRecord) -> None:
-        if self._lines.qsize() >= QUEUE_CAPACITY:  # a few more fit if several threads look at once
+        room = QUEUE_CAPACITY - self._lines.qsize()
+        if room < 1:  # a few more fit if several threads look at once
             self.dropped += 1
             return
         self._lines.put(record)
-        if self.dropped:
+        if self.dropped and room > 1:
             dropped, self.dropped = self.dropped, 0
             logging.getLogger("namesrv_common.process.logs").warning("log_lines_dropped count=%d", dropped)
 
