@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from tests.support.patience import TIMEOUT
+from tests.support.promised_errors import fail_where_others_are_sent
 
 PRELOADED = {
     "namesrv": ("namesrv.__main__", "namesrv.cli", "namesrv.server.server", "namesrv.engines.native"),
@@ -168,6 +169,7 @@ if __name__ == "__main__":
         # Without an extra that is not installed, the program says so when it needs it.
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    fail_where_others_are_sent()
     # A thread of an import would be missing in every forked process.
     assert threading.active_count() == 1, threading.enumerate()
     # A collection in a forked process would look at every object of the imports, and so copy each of their pages.
