@@ -1,4 +1,4 @@
-"""Commands that ask the brokers' side instead of name servers: agents, and a master of RocketMQ that was drained."""
+"""Commands that call agents, or the master of a RocketMQ broker group, instead of name servers."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ from nsctl.session import AnswerT, Fleet, Session, check_silence, name_servers_a
 # Observers, one for each name server: they ask it again and again, so that no page waits for an answer.
 
 POLL_SECONDS, CALL_SECONDS = 1.0, 3.0
-"""Pause between two questions how a name server is, and time for an answer; then it is unreachable."""
+"""Pause between two calls to a name server, and time for an answer. Without an answer, it is unreachable."""
 READ_SECONDS, RENEW_SECONDS, READING_SHARE = 2.0, 5.0, 20
-"""Pause between two readings of the tables after a change, and without one; and at least so many times a reading."""
+"""Shortest pause before the tables are read again: after a change, without one, and in times of the last reading."""
 LATEST = 100
 """Entries of the journal that are read."""
 
@@ -117,8 +117,10 @@ class Pages:
     async def observe(self, observer: Observer) -> None:
         """Asks a name server again and again, and notes what differs between all. Runs until cancelled."""
         while True:
-            observer.seen = await asyncio.get_running_loop().run_in_executor(observer.thread, observer.observed)
-            self._differences.note(self.seen, time.time())
+            before = observer.seen
+            observer.seen = now = await asyncio.get_running_loop().run_in_executor(observer.thread, observer.observed)
+            if now.held is not before.held or now.reachable != before.reachable:
+                self._differences.note(self.seen, time.time())
             await asyncio.sleep(POLL_SECONDS)
 
     def overview(self, request: Request) -> Response:
