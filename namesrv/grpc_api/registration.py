@@ -50,7 +50,7 @@ from namesrv.core.state import RouteState
 from namesrv.engines.api import engine_call
 from namesrv_common.server.rpc_handlers import Context
 from namesrv_common.server.shares import Shares
-from namesrv_common.topic_names import MAX_LABELS, MAX_PERM, MAX_QUEUE_NUMS, label_problem
+from namesrv_common.topic_names import MAX_LABELS, MAX_PERM, MAX_QUEUE_NUMS, label_problem, shown_name
 
 # Mappings of static topics in registrations: every rule on them, with an error that names field and limit.
 
@@ -263,7 +263,7 @@ def topic_queues(request: pb.RegisterTopicRequest) -> dict[BrokerKey, QueueNumbe
         rows += (
             (f"{where}.cluster_name", broker.cluster_name, NAME),
             (f"{where}.broker_name", broker.broker_name, NAME),
-            *_number_rows(where, f"the group {broker.broker_name!r}", message),
+            *_number_rows(where, f"the group {shown_name(broker.broker_name)}", message),
             *(
                 (f"{where}.{part}", _ONLY_ANSWERS, PROBLEM)
                 for part in ("reported_perm", "mapping")

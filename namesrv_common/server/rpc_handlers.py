@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any, NoReturn, TypeVar
 
 import grpc
@@ -16,7 +17,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
-from namesrv_common.errors import CommonReason, Refused, internal_defect, limit_exceeded
+from namesrv_common.errors import CommonReason, FieldViolation, Refused, internal_defect, limit_exceeded
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.call_metrics import CallObserver
 
@@ -84,6 +85,20 @@ def methods_of(service: ServiceDescriptor, part: object) -> list[MethodDescripto
 
 _log = structlog.get_logger(__name__)
 
+MAX_PART_BYTES = 512
+"""Longest text, field or value of an error; the rest is left out."""
+MAX_ERROR_BYTES = 3_072
+"""Most bytes of texts in an error; violations beyond them are left out.
+
+gRPC libraries take 8 KiB of trailers. There, the details are in base64, and the text is once more, at up to three bytes
+a byte.
+"""
+
+
+def _cut(text: str) -> str:
+    whole = text.encode()
+    return text if len(whole) <= MAX_PART_BYTES else f"{whole[: MAX_PART_BYTES - 3].decode(errors='ignore')}..."
+
 
 @dataclass(frozen=True, slots=True)
 class Failures:
@@ -103,15 +118,20 @@ class Failures:
     """Makes the error of a reader that has taken nothing for so many seconds."""
 
     def rich(self, error: Refused) -> RichError:
-        """The error in the form in which it travels."""
+        """The error in the form in which it travels: cut to ``MAX_PART_BYTES`` and ``MAX_ERROR_BYTES``."""
         retry_after = error.retry_after_seconds
+        text, metadata = _cut(error.text), {key: _cut(value) for key, value in error.metadata.items()}
+        violations = [FieldViolation(_cut(each.field), _cut(each.description)) for each in error.violations]
+        size = len("".join((text, *metadata.values())).encode())
+        sizes = accumulate((len(f"{each.field}{each.description}".encode()) for each in violations), initial=size)
+        fitting = sum(each <= MAX_ERROR_BYTES for each in sizes) - 1
         return RichError(
             self.codes[error.reason],
-            error.text,
+            text,
             reason=str(error.reason),
             domain=self.domain,
-            metadata=error.metadata,
-            violations=error.violations,
+            metadata=metadata,
+            violations=tuple(violations[:fitting]),
             retry_after_seconds=self.retry_after_seconds.get(error.reason) if retry_after is None else retry_after,
         )
 

@@ -105,7 +105,7 @@ def requests(draw: st.DrawFn, methods: list[MethodDescriptor]) -> tuple[MethodDe
     return method, message.SerializeToString() + draw(st.sampled_from(_UNKNOWN_FIELDS))
 
 
-pytestmark = pytest.mark.fuzz
+pytestmark = [pytest.mark.fuzz, pytest.mark.filterwarnings("ignore:Generating overly large repr")]
 
 FIRST_MESSAGE_SECONDS = 0.5
 """How long a stream may have nothing to say; then it has taken the request."""

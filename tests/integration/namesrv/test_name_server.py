@@ -100,6 +100,12 @@ def test_a_topic_is_registered_for_a_group_and_again_without_a_change(client: Cl
     assert list(route.queue_datas) == [queues]
 
 
+def test_an_error_about_very_many_fields_reaches_its_caller(client: Client) -> None:
+    queues = [route_data_pb2.QueueData(broker_name=f"broker-{number}" * 20, perm=-1) for number in range(99)]
+    error = client.failure(f"{REGISTRATION}/RegisterTopic", pb.RegisterTopicRequest(topic="New", queue_datas=queues))
+    assert (error.reason, error.violations[0].field) == ("INVALID_FIELD", "queue_datas[0].cluster_name")
+
+
 def test_the_end_of_a_channel_removes_its_broker_before_any_expiry_could(client: Client) -> None:
     channel = client.open_channel()
     client.registration.RegisterBroker(registration(channel_id=channel.id), timeout=TIMEOUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import gc
 import sys
 import weakref
@@ -18,7 +19,7 @@ from grpc_health.v1 import health_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv.error_codes import FAILURES
-from namesrv_common.errors import invalid_field
+from namesrv_common.errors import FieldViolation, Refused, invalid_field
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.server.health_service import MAX_SERVICE_LENGTH, HealthService
 from namesrv_common.server.rpc_handlers import MAX_STREAM_REQUEST_BYTES, CallHandlers, Context, Gate
@@ -138,6 +139,26 @@ def test_the_text_of_a_defect_is_for_the_log_alone() -> None:
     assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
         (FAILURES.defect_event, error.metadata["error_id"], "the secret is Mellon")
     ]
+
+
+@pytest.mark.parametrize(
+    "violations",
+    [
+        [FieldViolation("topic", "d" * 9_000)],
+        [FieldViolation(f"topics[{number}]", "is bad" * 20) for number in range(99)],
+    ],
+    ids=["one that is long", "many"],
+)
+def test_an_error_fits_into_the_trailers_that_grpc_libraries_take(violations: list[FieldViolation]) -> None:
+    refusal = Refused("INVALID_FIELD", "ä" * 9_000, violations=violations, field="größe" * 2_000)
+    error = FAILURES.rich(refusal)
+    assert error.message == "ä" * 254 + "..."
+    assert (error.reason, error.metadata["field"][:5]) == ("INVALID_FIELD", "größe")
+    assert 0 < len(error.violations) <= len(violations)
+    assert error.violations[0].field == violations[0].field
+    assert violations[0].description.startswith(error.violations[0].description.removesuffix("..."))
+    (_, details), *_ = error.trailers()
+    assert 3 * len(error.message.encode()) + len(base64.b64encode(details)) < 8 * 1024  # type: ignore[arg-type]
 
 
 def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind() -> None:
