@@ -28,6 +28,7 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.process.program import without_others
 from tests.support import metrics_page
+from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
@@ -35,6 +36,8 @@ from tests.support.programs.agents import NEVER_SCAN, Agent, held_port, joined, 
 from tests.support.programs.processes import BIN, TOPICS, Client, NamesrvProcess, Process, eventually
 from tests.support.secured.fleet import outcome
 from tests.support.static_topics import REAL_MAPPINGS, mappings_json
+
+UNAVAILABLE = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
 
 # The agent as a process of its own: start, signals, exit codes.
 
@@ -53,6 +56,27 @@ def test_a_signal_unregisters_and_the_exit_code_is_0(server: FakeNameServer, num
     assert [line for line in agent.lines if line["level"] in ("warning", "error")] == []
 
 
+def test_an_agent_that_registers_in_vain_stops_trying_and_unregisters(server: FakeNameServer, tmp_path: Path) -> None:
+    topics = Path(shutil.copy(TOPICS, tmp_path / "topics.json"))
+    with Agent(str(server.endpoint), topics=topics) as agent:
+        server.refusal = UNAVAILABLE
+        topics.write_text(topics.read_text().replace("TopicTest", "TopicOfNow"))
+        server.wait_until(lambda: len(server.registrations) > 1)
+        assert agent.terminate(TIMEOUT) == 0
+    assert server.unregistrations
+
+
+def test_registrations_are_compressed_if_so_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    only_plain = ("grpc.compression_enabled_algorithms_bitset", 1)
+    monkeypatch.setattr(scripted_namesrv, "OPTIONS", [*scripted_namesrv.OPTIONS, only_plain])
+    with (
+        FakeNameServer() as server,
+        Agent(str(server.endpoint), "--compressed-register") as agent,
+        agent.connect() as status,
+    ):
+        assert "gzip" in status.target(server.endpoint).last_error
+
+
 # Agents and name servers of every kind: whatever one of them does, the others are registered with as if alone.
 
 
@@ -66,7 +90,7 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
         healthy.connect() as client,
     ):
         stopped.signal(signal.SIGSTOP)
-        unavailable.refusal = RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")
+        unavailable.refusal = UNAVAILABLE
         slow.delay_seconds = 3.0
         endpoints = joined(stopped, refusing, unavailable, slow, healthy)
         with Agent(endpoints) as agent, agent.connect() as status:

@@ -111,7 +111,7 @@ def test_an_agent_over_tls_is_healthy_to_all_and_takes_a_new_certificate(place: 
     flags = (*place.agent_flags("broker"), "--permits-file", str(place.permits))
     with (
         NamesrvProcess(*place.flags("mTLS")) as server,
-        Agent(str(server.endpoint), *flags) as agent,
+        Agent(str(server.endpoint), *flags, prefix=("env", "-u", "GRPC_VERBOSITY")) as agent,
         connected(server.endpoint, place.files("mTLS", "client")) as client,
     ):
         eventually(client.addrs, lambda addrs: addrs == {0: "127.0.0.1:10911"})
@@ -129,6 +129,7 @@ def test_an_agent_over_tls_is_healthy_to_all_and_takes_a_new_certificate(place: 
         assert client.addrs() == {0: "127.0.0.1:10911"}
         assert agent.terminate() == 0
         assert client.addrs() == {}, "it could still unregister"
+        assert len(agent.lines) == agent.raw.count("\n"), "gRPC says nothing past the log"
 
 
 def test_a_client_looks_up_and_watches_over_tls_with_a_token(place: Place, tmp_path: Path) -> None:

@@ -15,14 +15,13 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as pb
 from namesrv_api.v1 import registration_service_pb2 as channel_pb
 from prometheus_client import CollectorRegistry
 
-from broker_agent.channel import Reopening, connection_options
+from broker_agent.channel import Reopening
 from broker_agent.errors import NameServerError
 from broker_agent.name_server import CallRetries
 from broker_agent.name_server_status import Call, Known, NameServerStatus, next_call
 from broker_agent.observability import NameServerCalls
 from broker_agent.registration import Registration
 from broker_agent.timing import Timing
-from broker_agent.topics import slave_synchronize
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents import STATE, registration, topic
@@ -174,7 +173,7 @@ def test_a_defect_is_not_taken_for_a_passing_fault() -> None:
         retries.run(lambda: 1 // 0, deadline=float("inf"))
 
 
-# The pauses between channels, and the options of connections.
+# The pauses between channels.
 
 
 def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
@@ -190,11 +189,6 @@ def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
     assert 0.1 <= min(spread) < 0.5, "it is anything up to the longest once a name server says that it goes"
     assert 4.5 < max(spread) <= 5.0
     assert max(Counter(map(int, spread)).values()) < 90, "not all agents come back in the same second"
-
-
-def test_grpc_repeats_no_call_of_the_agent_by_itself() -> None:
-    for options in (connection_options(5.0), slave_synchronize._CONNECTION.options):
-        assert ("grpc.enable_retries", 0) in options
 
 
 class Unavailable(grpc.RpcError):
