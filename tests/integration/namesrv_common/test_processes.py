@@ -14,15 +14,15 @@ import structlog
 
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 
-FREED_MEMORY = """
-import asyncio
+PROGRAM = """
+import asyncio, resource
 from pathlib import Path
-from namesrv_common.process.program import return_freed_memory
+from namesrv_common.process.program import descriptors_of_listener, return_freed_memory, use_all_descriptors
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
-async def main():
+async def free_memory():
     pieces = [b"x" * 64_000 for _ in range(4_000)]
     del pieces[::2]
     kept = resident()
@@ -32,29 +32,16 @@ async def main():
             await asyncio.sleep(0.01)
     trimming.cancel()
 
-asyncio.run(main())
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000))
+use_all_descriptors()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_of_listener(1))
+asyncio.run(free_memory())
 """
 
-ALL_DESCRIPTORS = (
-    "import resource; from namesrv_common.process.program import use_all_descriptors, descriptors_of_listener;"
-    "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000)); use_all_descriptors();"
-    "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_of_listener(1))"
-)
 
-
-def printed_by(program: str) -> str:
-    """What a Python process prints that runs a program to its end."""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_memory_between_pieces_in_use_is_returned() -> None:
-    printed_by(FREED_MEMORY)
-
-
-def test_a_process_uses_all_descriptors_that_it_may_have() -> None:
-    assert printed_by(ALL_DESCRIPTORS).split() == ["1000", "1000", "750"]
+def test_a_process_uses_all_descriptors_and_returns_memory_between_pieces_in_use() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout.split(), done.returncode) == (["1000", "1000", "750"], 0), done.stderr
 
 
 def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
