@@ -42,7 +42,7 @@ def test_only_the_named_reasons_are_passed_over() -> None:
         fail(not_durable("the disk is full"))
 
 
-def test_problems_of_request_and_parts_are_listed_and_the_first_is_named() -> None:
+def test_problems_of_fields_are_listed_and_other_errors_raised_at_once() -> None:
     check(FieldProblems(), [])
     problems, fields = FieldProblems(), ("part.a", "part.b", "c")
     with problems:
@@ -51,6 +51,10 @@ def test_problems_of_request_and_parts_are_listed_and_the_first_is_named() -> No
         check(problems, fields[2:])
     assert caught.value.violations == tuple(FieldViolation(field, "is bad") for field in fields)
     assert caught.value.metadata == {"field": "part.a"}
+    for other in (limit_exceeded("things", 2, 1), ValueError("a defect")):
+        with pytest.raises(type(other)) as raised, FieldProblems():
+            raise other
+        assert raised.value is other
 
 
 def test_a_request_of_very_many_problems_is_refused_when_a_hundred_are_found() -> None:
@@ -64,13 +68,6 @@ def test_a_request_of_very_many_problems_is_refused_when_a_hundred_are_found() -
     with refuses(CommonReason.INVALID_FIELD) as caught:
         check(FieldProblems(), fields())
     assert len(caught.value.violations) == len(checked) == MAX_VIOLATIONS
-
-
-@pytest.mark.parametrize("error", [limit_exceeded("things", 2, 1), ValueError("a defect")])
-def test_another_error_is_raised_at_once(error: Exception) -> None:
-    with pytest.raises(type(error)) as caught, FieldProblems():
-        raise error
-    assert caught.value is error
 
 
 def read(error: RichError, trailers: Any) -> RichError:
@@ -96,19 +93,14 @@ def test_an_error_comes_back_as_sent_with_the_pushback_that_grpc_reads() -> None
     assert PUSHBACK_KEY not in dict(replace(ERROR, retry_after_seconds=None).trailers())
 
 
-@pytest.mark.parametrize(
-    "trailers", [None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)]
-)
-def test_missing_or_broken_details_leave_code_and_message(trailers: Any) -> None:
-    assert read(ERROR, trailers) == RichError(ERROR.code, ERROR.message)
-
-
-def test_a_detail_that_cannot_be_read_leaves_the_others() -> None:
+def test_missing_or_broken_details_leave_code_message_and_the_other_details() -> None:
+    bare = RichError(ERROR.code, ERROR.message)
+    for trailers in (None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)):
+        assert read(ERROR, trailers) == bare
     status = status_pb2.Status()
     status.details.add().Pack(error_details_pb2.ErrorInfo(reason="OVERLOADED"))
     status.details.add(type_url="type.googleapis.com/google.rpc.RetryInfo", value=b"\x0b")
-    error = read(ERROR, [(DETAILS_KEY, status.SerializeToString())])
-    assert (error.code, error.reason, error.retry_after_seconds) == (ERROR.code, "OVERLOADED", None)
+    assert read(ERROR, [(DETAILS_KEY, status.SerializeToString())]) == replace(bare, reason="OVERLOADED")
 
 
 CONNECTING = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:9876: "

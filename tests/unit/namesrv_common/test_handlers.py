@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Callable
 from types import SimpleNamespace
 from typing import Any
 from unittest import mock
+from unittest.mock import AsyncMock
 
 import grpc
 import pytest
@@ -115,17 +116,9 @@ class World:
         return reader.error
 
 
-def answering(answer: Any) -> Work:
-    return mock.AsyncMock(return_value=answer)
-
-
-def failing(error: Exception) -> Work:
-    return mock.AsyncMock(side_effect=error)
-
-
 @pytest.mark.parametrize("answer", [b"\x08\x01", pb.HealthCheckResponse(status=1)])
 def test_an_answer_may_be_a_message_or_its_bytes(answer: Any) -> None:
-    world = World(answering(answer))
+    world = World(AsyncMock(return_value=answer))
     assert asyncio.run(world.check(Reader())) == b"\x08\x01"
     assert world.ended_with == [grpc.StatusCode.OK]
     assert world.handlers["Check"].has_room() is True
@@ -133,7 +126,7 @@ def test_an_answer_may_be_a_message_or_its_bytes(answer: Any) -> None:
 
 def test_the_text_of_a_defect_is_for_the_log_alone() -> None:
     with capture_logs() as lines:
-        error = World(failing(RuntimeError("the secret is Mellon"))).refused()
+        error = World(AsyncMock(side_effect=RuntimeError("the secret is Mellon"))).refused()
     assert (error.code, error.reason) == (grpc.StatusCode.INTERNAL, "INTERNAL_DEFECT")
     assert "Mellon" not in str(error)
     assert [(line["event"], line["error_id"], str(line["exc_info"])) for line in lines] == [
@@ -188,7 +181,7 @@ def test_a_call_whose_caller_goes_is_cancelled_and_leaves_nothing_behind() -> No
 
 
 async def test_a_stream_holds_nothing_of_its_request_and_a_gone_reader_is_no_defect() -> None:
-    world, request = World(answering(b"message")), bytes(bytearray(REQUEST))
+    world, request = World(AsyncMock(return_value=b"message")), bytes(bytearray(REQUEST))
     before, while_open = sys.getrefcount(request), list[tuple[int, int]]()
 
     reader = Reader(lambda: while_open.append((world.tally.taken, sys.getrefcount(request))))
@@ -206,60 +199,50 @@ async def test_a_stream_holds_nothing_of_its_request_and_a_gone_reader_is_no_def
 async def test_a_stream_refuses_a_request_larger_than_it_needs(
     large_streams: tuple[str, ...], reason: str | None
 ) -> None:
-    world, reader = World(answering(b"message"), large_streams=large_streams), Reader()
+    world, reader = World(AsyncMock(return_value=b"message"), large_streams=large_streams), Reader()
     padded = REQUEST + b"\x12\x80\x20" + bytes(MAX_STREAM_REQUEST_BYTES)  # a field that nobody knows
     with pytest.raises((grpc.aio.AbortError, asyncio.CancelledError)):
         await world.handlers["Watch"].unary_stream(padded, reader)
     assert (reader.error and reader.error.reason, world.tally.inside) == (reason, 0)
 
 
-def test_who_is_not_let_in_takes_no_room() -> None:
-    world = World(answering(b""))
-    with mock.patch.object(world.tally, "enter", side_effect=invalid_field("caller", "is unknown")):
-        assert world.refused().reason == "INVALID_FIELD"
-
-
-def test_a_request_that_is_refused_or_no_message_is_not_held_by_its_answer() -> None:
+def test_a_refused_or_unreadable_request_is_not_held_by_its_answer() -> None:
     refusal, unreadable = invalid_field("service", "is bad"), DecodeError("half parsed")
-    assert World(failing(refusal)).refused().reason == "INVALID_FIELD"
-    large = World(answering(b"answer"), inline_calls=(), parse_large=failing(unreadable)).refused()
+    assert World(AsyncMock(side_effect=refusal)).refused().reason == "INVALID_FIELD"
+    parse_large = AsyncMock(side_effect=unreadable)
+    large = World(AsyncMock(return_value=b"answer"), inline_calls=(), parse_large=parse_large).refused()
     assert large.code is grpc.StatusCode.INVALID_ARGUMENT
     assert refusal.__traceback__ is unreadable.__traceback__ is None
-
-
-IS_SERVING, IS_NOT_SERVING, IS_UNKNOWN = (
-    pb.HealthCheckResponse.SERVING,
-    pb.HealthCheckResponse.NOT_SERVING,
-    pb.HealthCheckResponse.SERVICE_UNKNOWN,
-)
-
-
-def watch(health: HealthService, service: str, context: Any = None) -> Any:
-    return health.Watch(pb.HealthCheckRequest(service=service), context)
+    shut = World(AsyncMock(return_value=b""))
+    with mock.patch.object(shut.tally, "enter", side_effect=refusal):
+        assert shut.refused().reason == "INVALID_FIELD"
 
 
 async def test_a_watcher_that_takes_nothing_delays_no_other_and_gets_the_last_status() -> None:
+    serving, not_serving = pb.HealthCheckResponse.SERVING, pb.HealthCheckResponse.NOT_SERVING
     health, request = HealthService(), pb.HealthCheckRequest(service="a")
     references = sys.getrefcount(request)
     stuck: Any = health.Watch(request, CONTEXT)
-    reading = watch(health, "a")
+    reading: Any = health.Watch(pb.HealthCheckRequest(service="a"), CONTEXT)
     told = [(await anext(stuck)).status]
     assert sys.getrefcount(request) == references, "an open watch keeps its request"
-    for status in (IS_SERVING, IS_NOT_SERVING, IS_SERVING):
+    for status in (serving, not_serving, serving):
         health.set("a", status)
         told.append((await anext(reading)).status)
     health.enter_shutdown()
     told.append((await anext(reading)).status)
-    health.set("a", IS_SERVING)  # it is ignored
+    health.set("a", serving)  # it is ignored
     told.append((await anext(stuck)).status)
     await stuck.aclose()
     await reading.aclose()
-    assert told == [IS_UNKNOWN, IS_SERVING, IS_NOT_SERVING, IS_SERVING, IS_NOT_SERVING, IS_NOT_SERVING]
+    unknown = pb.HealthCheckResponse.SERVICE_UNKNOWN
+    assert told == [unknown, serving, not_serving, serving, not_serving, not_serving]
 
 
 async def test_names_that_no_service_has_are_refused() -> None:
-    context = mock.Mock()
-    await HealthService().Check(pb.HealthCheckRequest(service="unknown"), context)
-    assert [answer async for answer in watch(HealthService(), "a" * (MAX_SERVICE_LENGTH + 1), context)] == []
+    health, context = HealthService(), mock.Mock()
+    await health.Check(pb.HealthCheckRequest(service="unknown"), context)
+    too_long = pb.HealthCheckRequest(service="a" * (MAX_SERVICE_LENGTH + 1))
+    assert [answer async for answer in health.Watch(too_long, context)] == []
     codes = [mock.call(grpc.StatusCode.NOT_FOUND), mock.call(grpc.StatusCode.INVALID_ARGUMENT)]
     assert context.set_code.call_args_list == codes
