@@ -20,7 +20,7 @@ from structlog.testing import capture_logs
 from namesrv_common.backoff import Backoff
 from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
 from namesrv_common.endpoints import LOOPBACK
-from namesrv_common.errors import CommonReason, Refused, not_permitted
+from namesrv_common.errors import CommonReason, not_permitted
 from namesrv_common.process.logs import RateLimitedLog
 from namesrv_common.server.health_service import ShareGate
 from namesrv_common.server.metrics_http import Connections
@@ -100,34 +100,6 @@ def test_the_backoff_grows_up_to_its_longest_step_with_jitter() -> None:
         assert by_default.after(failures) == pytest.approx(step * default_chance.uniform(0.5, 1.0))
 
 
-GREEDY, HONEST, OPERATOR = Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True)
-
-
-def take_all(shares: Shares, sharer: Sharer) -> tuple[int, dict[str, str]]:
-    """Takes until it is refused; how many that were, and what the refusal said."""
-    taken = 0
-    while True:
-        try:
-            shares.take(sharer)
-        except Refused as error:
-            return taken, error.metadata
-        taken += 1
-
-
-def test_a_caller_has_its_share_and_is_told_whose_bound_it_met() -> None:
-    shares = Shares("things", 100)
-    assert take_all(shares, GREEDY) == (50, {"name": "things", "value": "51", "limit": "50", "caller": "greedy"})
-    assert take_all(shares, HONEST) == (30, {"name": "things", "value": "81", "limit": "80", "caller": EVERYBODY})
-    assert take_all(shares, OPERATOR) == (20, {"name": "things", "value": "101", "limit": "100", "caller": EVERYBODY})
-    assert (shares.used, shares.refused) == (100, 3)
-    shares.give_back(HONEST)
-    with shares.holding(OPERATOR):
-        assert shares.used == 100
-    with pytest.raises(ZeroDivisionError), shares.holding(OPERATOR):
-        raise ZeroDivisionError
-    assert (shares.used, shares.refused) == (99, 3)
-
-
 @pytest.mark.parametrize(
     ("peer", "name"),
     [
@@ -148,8 +120,9 @@ def test_without_an_identity_it_is_the_address_whatever_the_port(peer: str, name
     assert sharer.is_operator == sharer.is_many == (name == LOOPBACK)
 
 
-SHARERS = (GREEDY, HONEST, OPERATOR, MACHINE)
-RULES = (ShareRules(), ShareRules(caller_percent=100), ShareRules(caller_percent=10, kept_percent=0))
+SHARERS = (Sharer("greedy"), Sharer("honest"), Sharer("operator", is_operator=True), MACHINE)
+RULES = ((50, 20), (100, 20), (10, 0))
+"""Percents of one caller, and of what operators have for themselves. The first ones are the defaults."""
 
 
 class SharesMachine(Machine):
@@ -158,30 +131,36 @@ class SharesMachine(Machine):
     outcomes = frozenset({"taken", "over its share", "kept for operators", "all taken"})
 
     @initialize(most=st.sampled_from([0, 1, 3, 20]), rules=st.sampled_from(RULES))
-    def begin(self, most: int, rules: ShareRules) -> None:
-        self.shares = Shares("things", most, rules)
-        self.most, self.most_of_caller = most, max(1, most * rules.caller_percent // 100)
-        self.most_but_of_operators = most - most * rules.kept_percent // 100
+    def begin(self, most: int, rules: tuple[int, int]) -> None:
+        self.shares = Shares("things", most, None if rules == RULES[0] else ShareRules(*rules))
+        of_caller, kept = rules
+        self.most, self.most_of_caller = most, max(1, most * of_caller // 100)
+        self.most_but_of_operators = most - most * kept // 100
         self.held: list[tuple[Sharer, int]] = []
+        self.refused = 0
 
     def of(self, sharer: Sharer) -> int:
         return sum(amount for other, amount in self.held if other is sharer)
 
     @rule(sharer=st.sampled_from(SHARERS), amount=st.integers(1, 12))
     def take(self, sharer: Sharer, amount: int) -> None:
-        used = sum(held for _, held in self.held) + amount
+        of_caller, used = self.of(sharer) + amount, sum(held for _, held in self.held) + amount
         of_all = self.most if sharer.is_operator else self.most_but_of_operators
-        fits = used <= of_all and (sharer is MACHINE or self.of(sharer) + amount <= self.most_of_caller)
-        try:
-            self.shares.take(sharer, amount)
-        except Refused:
-            assert not fits
-            whole = "all taken" if used > self.most else "kept for operators"
-            self.reaches("over its share" if used <= self.most_but_of_operators else whole)
+        if sharer is not MACHINE and of_caller > self.most_of_caller:
+            outcome, told = "over its share", (of_caller, self.most_of_caller, sharer.name)
+        elif used > of_all:
+            outcome, told = "all taken" if used > self.most else "kept for operators", (used, of_all, EVERYBODY)
         else:
-            assert fits
-            self.reaches("taken")
+            self.shares.take(sharer, amount)
             self.held.append((sharer, amount))
+            self.reaches("taken")
+            return
+        self.reaches(outcome)
+        self.refused += 1
+        value, limit, caller = map(str, told)
+        with refuses(CommonReason.LIMIT_EXCEEDED) as caught:
+            self.shares.take(sharer, amount)
+        assert caught.value.metadata == {"name": "things", "value": value, "limit": limit, "caller": caller}
 
     @rule(data=st.data())
     def give_back(self, data: st.DataObject) -> None:
@@ -190,7 +169,7 @@ class SharesMachine(Machine):
 
     @invariant()
     def what_is_used_is_what_is_held(self) -> None:
-        assert self.shares.used == sum(amount for _, amount in self.held)
+        assert (self.shares.used, self.shares.refused) == (sum(amount for _, amount in self.held), self.refused)
 
     @invariant()
     def there_is_room_for_anyone_while_nobody_could_be_refused(self) -> None:
@@ -202,7 +181,13 @@ TestSharesMachine = machine_test(SharesMachine, 100, steps=50)
 
 
 def test_one_address_has_its_share_of_the_open_calls_until_they_end() -> None:
-    gate = ShareGate(Shares("open calls", 10))
+    shares = Shares("open calls", 10)
+    gate = ShareGate(shares)
+    with shares.holding(MACHINE, 10):
+        assert not gate.has_room()
+    with pytest.raises(ZeroDivisionError), shares.holding(MACHINE, 10):
+        raise ZeroDivisionError
+    assert gate.has_room()
     one: Any = SimpleNamespace(peer=lambda: "ipv4:10.0.0.1:4711")
     other: Any = SimpleNamespace(peer=lambda: "ipv4:10.0.0.2:4711")
     entered = [gate.enter(one) for _ in range(5)]
