@@ -86,19 +86,6 @@ def test_subscribe_info_is_sorted_and_has_the_readable_queues() -> None:
     assert names(publish_info(TOPIC, changed).queues) == [("a", 0), ("a", 1), ("b", 0)]
 
 
-def test_the_own_zone_comes_first_and_everybody_if_it_has_no_queue() -> None:
-    zoned = route("a", "b", queues=1, zones={"a": "zone-1", "b": "zone-2"})
-    assert names(publish_info(TOPIC, zoned, "zone-2").queues) == [("b", 0)]
-    assert names(subscribe_info(TOPIC, zoned, "zone-1")) == [("a", 0)]
-    nowhere = publish_info(TOPIC, zoned, "zone-3")
-    assert names(nowhere.queues) == [("a", 0), ("b", 0)]
-    assert nowhere.outside_zone
-    slaves = replace(zoned.broker_datas[0], broker_addrs=((1, "a:10912"),))
-    info = publish_info(TOPIC, replace(zoned, broker_datas=(slaves, zoned.broker_datas[1])), "zone-1")
-    assert names(info.queues) == [("b", 0)]
-    assert info.outside_zone
-
-
 TWO_BROKERS = publish_info("TopicTest", route("broker-a", "broker-b", queues=2))
 
 
@@ -251,35 +238,42 @@ def test_queues_that_no_broker_can_have_are_refused_by_field(broken: dict[str, A
         from_wire(wire)
 
 
-LABELS = {"a": {"rack": "r1", "row": "7"}, "b": {"rack": "r2"}, "c": {}}
-"""Those of each master; each slave has others."""
+LABELS = {"a": {"rack": "r1", "row": "7"}, "b": {"rack": "r2"}, "c": {}, "d": {}}
+"""Those of each master; each slave has others. The last group has slaves only."""
+ZONES = {"a": "zone-1", "b": "zone-2", "c": "zone-2", "d": "zone-3"}
 
 
 def labelled_route() -> TopicRoute:
-    wire = wire_route(*LABELS, queues=2, zones={"a": "zone-1", "b": "zone-2", "c": "zone-2"})
+    wire = wire_route(*LABELS, queues=2, zones=ZONES)
     for group in wire.broker_datas:
         master, slave = group.broker_addrs
         master.labels.update(LABELS[group.broker_name])
         slave.labels["rack"] = "of-slaves"
+    del wire.broker_datas[3].broker_addrs[0]
     return from_wire(wire)
 
 
 @pytest.mark.parametrize(
     ("zone", "wanted", "groups", "outside"),
     [
-        (None, {}, "abc", False),
-        (None, {"rack": "r1"}, "a", False),
-        (None, {"rack": "r1", "row": "7"}, "a", False),
-        (None, {"rack": "r2", "row": "7"}, "abc", True),
-        (None, {"rack": "of-slaves"}, "abc", True),
-        ("zone-2", {"rack": "r2"}, "b", False),
-        ("zone-2", {"rack": "r1"}, "bc", True),
+        (None, {}, "abc", None),
+        (None, {"rack": "r1"}, "a", None),
+        (None, {"rack": "r1", "row": "7"}, "a", None),
+        (None, {"rack": "r2", "row": "7"}, "abc", "labels"),
+        (None, {"rack": "of-slaves"}, "abc", "labels"),
+        ("zone-1", {}, "a", None),
+        ("zone-2", {"rack": "r2"}, "b", None),
+        ("zone-2", {"rack": "r1"}, "bc", "labels"),
+        ("zone-3", {}, "abc", "zone"),
+        ("zone-4", {}, "abc", "zone"),
     ],
 )
-def test_brokers_with_all_labels_are_taken_or_all_of_the_zone(
-    zone: str | None, wanted: dict[str, str], groups: str, outside: bool
+def test_brokers_with_all_labels_are_taken_or_all_of_the_zone_or_all(
+    zone: str | None, wanted: dict[str, str], groups: str, outside: str | None
 ) -> None:
-    info = PublishInfoCache(ClientSettings(zone_name=zone, prefer_labels=wanted)).of(TOPIC, labelled_route())
-    selector = QueueSelector(random.Random(1))
-    assert {selector.select_one_queue(info).broker_name for _ in range(12)} == set(groups)
-    assert (info.outside_zone, info.outside_labels) == (False, outside)
+    found = labelled_route()
+    info = PublishInfoCache(ClientSettings(zone_name=zone, prefer_labels=wanted)).of(TOPIC, found)
+    assert names(info.queues) == [(group, number) for group in groups for number in range(2)]
+    assert (info.outside_zone, info.outside_labels) == (outside == "zone", outside == "labels")
+    in_zone = [group for group in LABELS if zone in {ZONES[group], "zone-4", None}]
+    assert names(subscribe_info(TOPIC, found, zone)) == [(group, number) for group in in_zone for number in range(2)]
