@@ -22,7 +22,6 @@ from unittest import mock
 import grpc
 import pytest
 from namesrv_api.v1 import admin_service_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
 
 from clients.conformance import python_client
 from clients.conformance.play import CASES, Case, play
@@ -45,7 +44,7 @@ from route_client import (
 )
 from route_client.watch_stream import WatchBroken, WatchStream
 from tests.support.fakes.scripted_namesrv import ScriptedNamesrv
-from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer, abort
+from tests.support.fakes.watched_name_server import EXPIRED, FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.agents import Agent, joined
 from tests.support.programs.processes import NamesrvProcess, Process, ended, eventually
@@ -335,17 +334,26 @@ def test_the_environment_names_name_servers_by_a_name_that_is_resolved_again(
 ) -> None:
     resolve, failures = socket.getaddrinfo, iter(range(2))
 
-    def fails_twice(host: str, *arguments: Any, **named: Any) -> Any:
-        if host == "fleet.invalid" and next(failures, None) is not None:
+    def fails_twice(host: str, port: int, *arguments: Any, **named: Any) -> Any:
+        if host != "fleet.invalid":
+            return resolve(host, port, *arguments, **named)
+        if next(failures, None) is not None:
             raise socket.gaierror("it is not there yet")
-        return resolve("127.0.0.1" if host == "fleet.invalid" else host, *arguments, **named)
+        found = [("127.0.0.1", port), ("127.0.0.2", port), ("127.0.0.1", port)]
+        both = [(socket.AF_INET, address) for address in found] + [(socket.AF_INET6, ("::1", port, 0, 0))]
+        return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in both]
 
     monkeypatch.setattr(socket, "getaddrinfo", fails_twice)
     monkeypatch.setattr("route_client.endpoints.REFRESH_SECONDS", 0.05)
-    monkeypatch.setenv("NAMESRV_ADDR", f"dns:fleet.invalid:{fake.endpoint.port}")
+    monkeypatch.setenv("NAMESRV_ADDR", f"{NOBODY};dns:fleet.invalid:{fake.endpoint.port}")
     with RouteClient(settings=QUICK) as client:
         watching(client, fake)
         assert client.route(TOPIC).route == route()
+        fake.stop()
+        with pytest.raises(NoNamesrvAnsweredError) as caught:
+            client.route("never-seen")
+    expected = [NOBODY, str(fake.endpoint), f"127.0.0.2:{fake.endpoint.port}"]
+    assert sorted(map(str, caught.value.errors)) == sorted(expected), "addresses of IPv4 alone"
 
 
 async def test_a_client_whose_first_topics_are_refused_does_not_start(fake: FakeNameServer) -> None:
@@ -356,31 +364,14 @@ async def test_a_client_whose_first_topics_are_refused_does_not_start(fake: Fake
         await AioRouteClient(str(fake.endpoint), QUICK, topics=[TOPIC]).__aenter__()
 
 
-class Sparing(FakeNameServer):
-    """Answers the first topic of a lookup and leaves the others out; `Large` is too large for any answer."""
-
-    def BatchGetTopicRoutes(  # noqa: N802
-        self, request: pb.BatchGetTopicRoutesRequest, context: grpc.ServicerContext
-    ) -> pb.BatchGetTopicRoutesResponse:
-        first, *others = request.topics
-        if first == "Large":
-            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
-        answer = super().BatchGetTopicRoutes(pb.BatchGetTopicRoutesRequest(topics=[first]), context)
-        answer.topics_left_out.extend(["Never"] if first == "Never" else others)
-        return answer
-
-
-def test_topics_left_out_of_an_answer_are_asked_for_again_unless_too_large() -> None:
-    with Sparing() as sparing:
-        sparing.put(TOPIC, wire_route())
-        with RouteClient(str(sparing.endpoint), QUICK, topics=[TOPIC, "Other", "Large"]) as client:
-            assert client.route(TOPIC).route == route()
-            assert client.status().counters.refused == 1
-        assert sparing.lookups[:2] == [[TOPIC], ["Other"]]
-        with (
-            RouteClient(str(sparing.endpoint), QUICK) as client,
-            pytest.raises(NoNamesrvAnsweredError, match="leaves all topics of a batch out"),
-        ):
+def test_topics_left_out_of_an_answer_are_asked_for_again_unless_too_large(fake: FakeNameServer) -> None:
+    fake.most_topics, fake.too_large = 1, "Large"
+    with RouteClient(str(fake.endpoint), QUICK, topics=[TOPIC, "Other", "Large"]) as client:
+        assert client.route(TOPIC).route == route()
+        assert client.status().counters.refused == 1
+        assert fake.lookups[:2] == [[TOPIC, "Other", "Large"], ["Other", "Large"]]
+        fake.most_topics = 0
+        with pytest.raises(NoNamesrvAnsweredError, match="leaves all topics of a batch out"):
             client.route("Never")
 
 

@@ -46,6 +46,10 @@ class FakeNameServer(ScriptedNamesrv):
         self._told: dict[str, tuple[route_data_pb2.TopicRouteData | None, int]] = {}
         """The route of each topic, and the revision that changed it."""
         self.lookups: list[list[str]] = []
+        self.most_topics = 1_000
+        """Topics that one answer to a lookup has. The others are left out."""
+        self.too_large: str | None = None
+        """A topic whose route no answer can have."""
         self.hold_lookups: threading.Event | None = None
         """Lookups wait for it."""
         self.watch_requests: list[pb.WatchTopicRoutesRequest] = []
@@ -87,8 +91,11 @@ class FakeNameServer(ScriptedNamesrv):
         if self.hold_lookups is not None:
             self.hold_lookups.wait(TIMEOUT)
         with self.happened:
-            answer = pb.BatchGetTopicRoutesResponse(header=self.header())
-            for topic in request.topics:
+            answered, left_out = request.topics[: self.most_topics], request.topics[self.most_topics :]
+            if self.too_large in answered:
+                abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT_EXCEEDED")
+            answer = pb.BatchGetTopicRoutesResponse(header=self.header(), topics_left_out=left_out)
+            for topic in answered:
                 route, _ = self._told.get(topic, (None, 0))
                 if route is None:
                     answer.topics_not_found.append(topic)

@@ -134,13 +134,10 @@ async def test_the_first_failure_of_background_work_ends_or_leaves_the_rest() ->
     (line,) = lines
     assert (line["event"], line["seconds"]) == ("shutdown_step_timed_out", 0.01)
     assert "ignore_cancellation" in line["step"]
-
-
-async def test_background_work_ends_without_a_word_when_the_program_stops() -> None:
     (stop := asyncio.Event()).set()
     with capture_logs() as lines:
         await run_background(stop, [hang()])
-    assert lines == []
+    assert lines == [], "the program stops"
 
 
 MISSING = (
@@ -196,13 +193,11 @@ def test_traces_are_sent_where_their_exporter_or_an_endpoint_asks_for_it(environ
     assert are_traces_wanted(environ) is wanted
 
 
-def test_a_variable_that_cannot_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_traces_need_and_what_is_wrong_with_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "-1")
     with pytest.raises(ValueError, match=r"a variable OTEL_... cannot be used"):
         open_telemetry("namesrv", ENDPOINT, traces_follow_callers=True)
-
-
-def test_a_missing_package_is_named_with_what_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OTEL_BSP_MAX_QUEUE_SIZE")
     monkeypatch.delitem(sys.modules, "namesrv_common.server.tracing", raising=False)
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.trace", None)
     with pytest.raises(ValueError, match=r"opentelemetry.sdk.trace is missing; install the extra otel: pip "):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import socket
 
 import pytest
 
 from namesrv_common.endpoints import Endpoint
-from route_client.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList, resolve
+from route_client.endpoints import MAX_BACKOFF_SECONDS, EndpointChooser, EndpointList
 from route_client.errors import EndpointListError, RouteClientError
 from tests.support.virtual_clock import VirtualClock
 
@@ -25,20 +23,12 @@ def test_a_list_has_addresses_and_names_that_stand_for_several() -> None:
     assert (parsed.fixed, parsed.dns_names) == ((A, B), (C,))
     assert EndpointList.parse(["a:9876", "dns:c:9876"]).unresolved == (A, C)
     assert EndpointList.parse("dns:c:9876").fixed == ()
-
-
-@pytest.mark.parametrize(
-    ("texts", "problem"),
-    [
-        *(("", "empty"), ([], "empty"), ("a", "has no port"), ("a:0", "port"), ("a:1;a:1", "twice")),
-        *(("dns:", "empty|port"), (None, "no name server was given and NAMESRV_ADDR is not set")),
-    ],
-)
-def test_a_list_that_cannot_be_used_is_refused(texts: str | list[str] | None, problem: str) -> None:
-    with pytest.raises(EndpointListError, match=problem) as caught:
-        EndpointList.parse(texts, {})
-    assert isinstance(caught.value, RouteClientError)
-    assert isinstance(caught.value, ValueError)
+    none_given = "no name server was given and NAMESRV_ADDR is not set"
+    for texts, problem in (("", "empty"), ([], "empty"), ("a", "has no port"), ("dns:", "empty"), (None, none_given)):
+        with pytest.raises(EndpointListError, match=problem) as caught:
+            EndpointList.parse(texts, {})
+        assert isinstance(caught.value, RouteClientError)
+        assert isinstance(caught.value, ValueError)
 
 
 def test_it_begins_anywhere_and_leaves_one_that_fails_for_the_next_at_once() -> None:
@@ -136,17 +126,3 @@ def test_it_can_choose_anew_among_those_that_want_to_be_asked() -> None:
     for _ in range(20):
         choice.choose_anew()
         assert choice.current == current, "nobody wants to be asked"
-
-
-def test_a_name_is_replaced_by_its_addresses_of_ipv4_each_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    def getaddrinfo(host: str, port: int, *_: object) -> list[tuple[object, ...]]:
-        assert (host, port) == ("many", 9876)
-        found = [("10.0.0.1", 9876), ("10.0.0.2", 9876), ("10.0.0.1", 9876)]
-        both = [(socket.AF_INET, address) for address in found] + [(socket.AF_INET6, ("::1", 9876, 0, 0))]
-        return [(family, socket.SOCK_STREAM, 6, "", address) for family, address in both]
-
-    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
-    listed = EndpointList.parse("a:9876;dns:many:9876")
-    choice = chooser(*listed.unresolved)
-    asyncio.run(resolve(listed, choice, timeout_seconds=20))
-    assert set(choice.in_order()) == {Endpoint(host, 9876) for host in ("a", "10.0.0.1", "10.0.0.2")}
