@@ -11,6 +11,7 @@ from unittest import mock
 import grpc
 import pytest
 from google.protobuf.message import Message
+from namesrv_api.v1 import route_data_pb2
 from namesrv_api.v1 import route_service_pb2 as pb
 from namesrv_api.v1.admin_service_pb2 import GetKvConfigRequest
 
@@ -46,7 +47,9 @@ class Fake(ScriptedNamesrv):
         if request.pin_id == "broken":
             context.abort(grpc.StatusCode.INTERNAL, "broke off")
         while not self.ended.is_set():
-            yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=[pb.TopicQueues()] * 100))
+            topics = [pb.TopicQueues(queue_datas=[route_data_pb2.QueueData()] * 3)] * 90  # each is one row
+            clusters = [route_data_pb2.ClusterData(cluster_name="c")] * 10
+            yield pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=topics, clusters=clusters))
 
 
 @pytest.fixture

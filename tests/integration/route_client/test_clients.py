@@ -102,10 +102,11 @@ async def test_topics_are_looked_up_in_batches_and_share_one_watch(fake: FakeNam
         await asyncio.to_thread(watching, client, fake)
         await asyncio.gather(*(client.route(topic) for topic in later * 4))
         await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
-        for topic in (later[3], last_of_first):
-            with client.changes([topic]) as changes:
+        with client.changes([later[3], last_of_first]) as changes:
+            for topic in (later[3], last_of_first):
                 fake.put(topic, wire_route("broker-z"))
-                assert (await anext(changes)).new_route == route("broker-z")
+                change = await anext(changes)
+                assert (change.topic, change.new_route) == (topic, route("broker-z"))
     assert [len(asked) for asked in fake.lookups] == [500, 500, 100, 5], "each topic once"
     assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1_100, 5]
 

@@ -13,12 +13,10 @@ from unittest import mock
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
-from namesrv_api.v1 import route_data_pb2
-from namesrv_api.v1 import route_service_pb2 as pb
 from structlog.testing import capture_logs
 
 from namesrv_common.backoff import Backoff
-from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge, rows_in
+from namesrv_common.client.channels import ResponseBudget, ResponseLimits, ResponseTooLarge
 from namesrv_common.endpoints import LOOPBACK
 from namesrv_common.errors import CommonReason, not_permitted
 from namesrv_common.process.logs import RateLimitedLog
@@ -56,15 +54,6 @@ def test_an_answer_is_accepted_up_to_each_limit_and_again_once_begun_anew(
     clock.advance(seconds)
     with pytest.raises(ResponseTooLarge, match=f"^a snapshot has {problem}$"):
         budget.take(taken_bytes, rows)
-
-
-def test_rows_are_the_elements_of_all_lists_but_those_within_elements() -> None:
-    topics = [pb.TopicQueues(topic="T", queue_datas=[route_data_pb2.QueueData()] * 3)] * 2
-    clusters = [route_data_pb2.ClusterData(cluster_name="c")]
-    message = pb.StreamRouteSnapshotResponse(chunk=pb.SnapshotChunk(topics=topics, clusters=clusters))
-    assert rows_in(message) == 3
-    assert rows_in(pb.ListTopicsResponse(topics=["T1", "T2"], next_page_token="n")) == 2
-    assert rows_in(pb.GetTopicRouteResponse()) == 0
 
 
 @pytest.mark.parametrize(

@@ -338,20 +338,6 @@ def test_a_callback_that_blocks_gets_one_merged_change_and_delays_nobody() -> No
     release.release()
 
 
-async def test_an_asynchronous_iteration_has_each_change_until_another_thread_closes_it() -> None:
-    listeners = Listeners()
-    changes = listeners.changes()
-    async with asyncio.timeout(TIMEOUT):
-        for told in (change(None, ONE), change(ONE, TWO), None):
-            reading = asyncio.create_task(anext(aiter(changes), None))
-            await asyncio.sleep(0)  # it waits now
-            if told is None:
-                await asyncio.to_thread(changes.close)
-            else:
-                listeners.put(told)
-            assert await reading == told
-
-
 def saved(queues: int = 4) -> bytes:
     return wire_route(queues=queues).SerializeToString()
 
