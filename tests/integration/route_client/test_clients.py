@@ -11,7 +11,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from functools import partial
@@ -472,20 +472,16 @@ def test_a_forked_child_is_told_to_create_a_client_after_the_fork() -> None:
 EXAMPLE = Path(__file__).parents[3] / "examples" / "producer.py"
 
 
-@pytest.fixture
-def start() -> Iterator[Callable[..., NamesrvProcess]]:
-    """Starts name servers; all end with the test."""
-    with ExitStack() as stack:
-        yield lambda *arguments, **kwargs: stack.enter_context(NamesrvProcess(*arguments, **kwargs))
-
-
-def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments(start: Callable[..., NamesrvProcess]) -> None:
+def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments() -> None:
     wrong = ended([sys.executable, str(EXAMPLE), "--namesrv", "nowhere", TOPIC])
     assert wrong.returncode == 1
     assert "producer: address 'nowhere' has no port" in wrong.stderr
-    server = start()
-    program = [sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), "--seconds", "60", "--rate", "0", TOPIC]
-    with server.connect() as broker, Process(program, pipes=True) as example:
+    quiet = ("--seconds", "60", "--rate", "0", TOPIC)
+    with (
+        NamesrvProcess() as server,
+        server.connect() as broker,
+        Process([sys.executable, str(EXAMPLE), "--namesrv", str(server.endpoint), *quiet], pipes=True) as example,
+    ):
         _, output = example.pipes
         assert "knows no topic 'TopicTest'; waiting for it" in output.readline()
         register(broker, TOPIC)
@@ -496,20 +492,15 @@ def test_the_example_prints_each_change_as_it_happens_and_wrong_arguments(start:
         assert "send to 4 queues of broker-b; 127.0.0.1:10911 left: UNREGISTERED" in output.readline()
         server.kill()
         assert "no name server can be reached; going on with this route" in output.readline()
-        back = start(port=server.endpoint.port)
-        assert "nobody says why; going on with the old route" in output.readline()
-        with back.connect() as again:
+        with NamesrvProcess(port=server.endpoint.port) as back, back.connect() as again:
+            assert "nobody says why; going on with the old route" in output.readline()
             register(again, TOPIC, name="broker-b", port=10921)
-        assert "confirmed by a name server" in output.readline()
-        example.signal(signal.SIGINT)
-        assert example.wait() == 0
+            assert "confirmed by a name server" in output.readline()
+            example.signal(signal.SIGINT)
+            assert example.wait() == 0
 
 
-def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(
-    start: Callable[..., NamesrvProcess], tmp_path: Path
-) -> None:
-    servers = [start("--data-dir", str(tmp_path / name)) for name in "ab"]
-    namesrv = joined(*servers)
+def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_drain(tmp_path: Path) -> None:
     read: list[str] = []
 
     def wait_for(*texts: str) -> None:
@@ -522,7 +513,8 @@ def test_the_example_loses_no_message_to_a_lost_name_server_a_lost_broker_or_a_d
         raise AssertionError("".join(read[-20:]))
 
     with ExitStack() as stack:
-        brokers = {}
+        servers = [stack.enter_context(NamesrvProcess("--data-dir", str(tmp_path / name))) for name in "ab"]
+        namesrv, brokers = joined(*servers), {}
         for name in ("broker-a", "broker-b"):
             brokers[name] = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=4_096))
             addr = f"127.0.0.1:{brokers[name].getsockname()[1]}"

@@ -357,17 +357,13 @@ HINTS = {
 }
 
 
-def told_about(text: str) -> str:
-    return read(RichError(grpc.StatusCode.UNAVAILABLE, text), ()).message
-
-
 @pytest.mark.parametrize("text", HINTS)
 def test_a_connection_that_did_not_come_about_says_what_to_look_at(text: str) -> None:
-    told = told_about(CONNECTING + text)
+    told = read(RichError(grpc.StatusCode.UNAVAILABLE, CONNECTING + text), ()).message
     assert told.startswith(f"{CONNECTING}{text}; ")
     assert HINTS[text] in told
 
 
 @pytest.mark.parametrize("text", ["Socket closed", "the name server is shutting down", CONNECTING + "refused", ""])
 def test_about_other_failures_nothing_is_said(text: str) -> None:
-    assert told_about(text) == text
+    assert read(RichError(grpc.StatusCode.UNAVAILABLE, text), ()).message == text

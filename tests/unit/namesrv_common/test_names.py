@@ -117,14 +117,13 @@ def test_a_bad_list_says_what_is_wrong(text: str | list[str], problem: str) -> N
         parse_endpoints(text)
 
 
-@pytest.mark.parametrize("text", ["host:1", "127.0.0.1:9876", "[::1]:9876", "[fe80::1%eth0]:1"])
-def test_an_endpoint_is_written_as_it_is_read(text: str) -> None:
-    assert str(Endpoint.parse(text)) == text
-    assert Endpoint.parse(text.translate({ord("["): "", ord("]"): ""})) == Endpoint.parse(text), "brackets are optional"
+LOOPBACK = ("127.0.0.1:1", "127.8.8.8:1", "[::1]:9876", "localhost:1")
+BEYOND = ("0.0.0.0:1", "10.0.0.1:1", "[::]:1", "[fe80::1%eth0]:1", "example.com:9876")
 
 
-def test_loopback_is_known_by_address_and_by_name() -> None:
-    loopback = [Endpoint.parse(text).is_loopback for text in ("127.0.0.1:1", "127.8.8.8:1", "[::1]:1", "localhost:1")]
-    beyond = [Endpoint.parse(text).is_loopback for text in ("0.0.0.0:1", "10.0.0.1:1", "[::]:1", "example.com:1")]
-    assert loopback == [True] * 4
-    assert beyond == [False] * 4
+@pytest.mark.parametrize("text", [*LOOPBACK, *BEYOND])
+def test_an_endpoint_is_written_as_it_is_read_and_known_as_loopback(text: str) -> None:
+    endpoint = Endpoint.parse(text)
+    assert str(endpoint) == text
+    assert Endpoint.parse(text.translate({ord("["): "", ord("]"): ""})) == endpoint, "brackets are optional"
+    assert endpoint.is_loopback == (text in LOOPBACK)
