@@ -17,13 +17,16 @@ from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
 
 
-def test_a_file_of_just_the_bound_is_read_and_one_byte_more_is_an_error_that_names_the_bound(tmp_path: Path) -> None:
+def test_a_file_of_just_the_bound_is_read_and_a_larger_or_growing_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 8)
     assert read_at_most(path, 8) == b"x" * 8
     with pytest.raises(OSError, match="is larger than 7 bytes") as caught:
         read_at_most(path, 7)
     assert (caught.value.strerror, caught.value.filename) == ("is larger than 7 bytes", str(path))
+    # This file says that it is empty, and is not: as one to which something is added in the meantime.
+    with pytest.raises(OSError, match="grows while it is read"):
+        read_at_most(Path("/proc/self/status"), 1_000_000)
 
 
 @pytest.mark.parametrize(
@@ -40,12 +43,6 @@ def test_what_is_no_file_is_an_error_at_once(tmp_path: Path, make: Callable[[Pat
     make(tmp_path / "x")
     with pytest.raises(OSError, match=problem):
         read_at_most(tmp_path / "x", 8)
-
-
-def test_a_file_that_grows_is_read_no_further_than_it_was_long() -> None:
-    # It says that it is empty, and is not: as one to which something is added in the meantime.
-    with pytest.raises(OSError, match="grows while it is read"):
-        read_at_most(Path("/proc/self/status"), 1_000_000)
 
 
 class Follower:

@@ -246,14 +246,6 @@ def authority(tmp_path: Path) -> Authority:
     return Authority(tmp_path)
 
 
-def test_a_client_shows_its_certificate_without_cryptography(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = authority.sign("a")
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert ClientSecurity(ClientFiles(authority.path, *pair)).credentials()
-
-
 def test_files_that_are_no_pair_are_refused_by_name_without_a_question(authority: Authority, tmp_path: Path) -> None:
     pair, other = authority.sign("a"), authority.sign("b")
     secret = authority.sign("c", encryption=BestAvailableEncryption(b"secret"))
@@ -343,7 +335,9 @@ def test_a_file_without_what_it_should_hold_is_refused(
         read(path)
 
 
-def test_files_that_cannot_be_used_are_told_at_once(authority: Authority, tmp_path: Path) -> None:
+def test_a_client_shows_its_files_without_cryptography_or_says_at_once_what_is_wrong(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     a, b = authority.sign("a"), authority.sign("b")
     with pytest.raises(CertificateError, match="needs its key"):
         ClientFiles(authority.path, a.certificate)
@@ -354,6 +348,8 @@ def test_files_that_cannot_be_used_are_told_at_once(authority: Authority, tmp_pa
     ):
         with pytest.raises(CertificateError):
             ClientSecurity(files)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert ClientSecurity(ClientFiles(authority.path, *a)).credentials()
 
 
 def test_files_on_a_disk_that_hangs_hold_up_no_calls(authority: Authority, monkeypatch: pytest.MonkeyPatch) -> None:
