@@ -7,7 +7,6 @@ import os
 import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 import structlog
@@ -44,13 +43,6 @@ def test_a_process_uses_all_descriptors_and_returns_memory_between_pieces_in_use
     assert (done.stdout.split(), done.returncode) == (["1000", "1000", "750"], 0), done.stderr
 
 
-def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
-    with structlog.testing.capture_logs() as said:
-        tell_systemd("READY=1")
-    assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]
-
-
 def test_the_watchdog_of_this_process_alone_counts() -> None:
     mine = {"WATCHDOG_PID": str(os.getpid()), "WATCHDOG_USEC": "15000000"}
     assert watchdog_seconds(mine) == 15.0
@@ -59,7 +51,9 @@ def test_the_watchdog_of_this_process_alone_counts() -> None:
         assert watchdog_seconds(other) is None
 
 
-def test_the_watchdog_is_fed_again_and_again_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_watchdog_is_fed_at_an_abstract_name_and_a_warning_says_if_nobody_hears(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     name = f"namesrv-test-{os.getpid()}"
 
     async def hear(systemd: socket.socket) -> None:
@@ -74,3 +68,6 @@ def test_the_watchdog_is_fed_again_and_again_at_an_abstract_name(monkeypatch: py
         systemd.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
         asyncio.run(hear(systemd))
+    with structlog.testing.capture_logs() as said:
+        tell_systemd("READY=1")
+    assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]
