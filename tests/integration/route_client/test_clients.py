@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,7 +113,7 @@ async def test_topics_are_looked_up_in_batches_and_share_one_watch(fake: FakeNam
 
 
 def test_a_missing_topic_is_asked_for_once_and_a_bad_or_surplus_one_never(fake: FakeNameServer) -> None:
-    with RouteClient(str(fake.endpoint), ClientSettings(max_topics=1), topics=["Later"]) as client:
+    with RouteClient(str(fake.endpoint), replace(QUICK, max_topics=1), topics=["Later"]) as client:
         watching(client, fake)
         for _ in range(3):
             with pytest.raises(TopicNotFoundError, match="ns-a knows no topic 'Later'"):
@@ -186,9 +187,9 @@ def test_a_name_server_that_cannot_be_watched_is_passed_over(
     fake: FakeNameServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     with (
-        FakeNameServer() as expires,
-        FakeNameServer() as unready,
-        FakeNameServer(garbles=True) as garbles,
+        FakeNameServer("ns-b") as expires,
+        FakeNameServer("ns-c") as unready,
+        FakeNameServer("ns-d", garbles=True) as garbles,
         ScriptedNamesrv() as another_service,
     ):
         expires.refusals = [EXPIRED]
@@ -311,7 +312,7 @@ def test_a_topic_without_a_route_goes_to_the_default_topics_brokers(fake: FakeNa
 async def test_the_asyncio_client_answers_as_the_blocking_one_and_leaves_no_task(fake: FakeNameServer) -> None:
     fake.put(TOPIC, wire_route("broker-a", "broker-b"))
     fake.put("TBW102", wire_route("broker-d", queues=8, perm=7))
-    async with AioRouteClient(str(fake.endpoint), ClientSettings(send_latency_fault_enable=True)) as client:
+    async with AioRouteClient(str(fake.endpoint), replace(QUICK, send_latency_fault_enable=True)) as client:
         client.faults.report("broker-a", 0, failed=True)
         assert {(await client.select_one_queue(TOPIC)).broker_name for _ in range(8)} == {"broker-b"}
         assert client.find_broker_address_in_publish("broker-a") == "broker-a:10911"
