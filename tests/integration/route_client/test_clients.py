@@ -106,7 +106,7 @@ async def test_topics_are_looked_up_in_batches_and_share_one_watch(fake: FakeNam
         with client.changes([later[3], last_of_first]) as changes:
             for topic in (later[3], last_of_first):
                 fake.put(topic, wire_route("broker-z"))
-                change = await anext(changes)
+                change = await anext(aiter(changes))
                 assert (change.topic, change.new_route) == (topic, route("broker-z"))
     assert [len(asked) for asked in fake.lookups] == [500, 500, 100, 5], "each topic once"
     assert [len(request.topics) for request in (*fake.watch_requests, *fake.watch_updates)] == [1_100, 5]
