@@ -38,7 +38,7 @@ asyncio.run(free_memory())
 """
 
 
-def test_a_process_uses_all_descriptors_and_returns_memory_between_pieces_in_use() -> None:
+def test_a_process_uses_all_descriptors_and_returns_freed_memory() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout.split(), done.returncode) == (["1000", "1000", "750"], 0), done.stderr
 
@@ -51,7 +51,7 @@ def test_the_watchdog_of_this_process_alone_counts() -> None:
         assert watchdog_seconds(other) is None
 
 
-def test_the_watchdog_is_fed_at_an_abstract_name_and_a_warning_says_if_nobody_hears(
+def test_the_watchdog_is_fed_at_an_abstract_name_and_a_lost_one_logged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = f"namesrv-test-{os.getpid()}"

@@ -17,7 +17,7 @@ from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock
 
 
-def test_a_file_of_just_the_bound_is_read_and_a_larger_or_growing_one_refused(tmp_path: Path) -> None:
+def test_a_file_of_just_the_bound_is_read_and_a_larger_one_refused(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"x" * 8)
     assert read_at_most(path, 8) == b"x" * 8

@@ -329,7 +329,7 @@ def test_an_error_comes_back_as_sent_with_the_pushback_that_grpc_reads() -> None
     assert PUSHBACK_KEY not in dict(replace(ERROR, retry_after_seconds=None).trailers())
 
 
-def test_missing_or_broken_details_leave_code_message_and_the_other_details() -> None:
+def test_missing_or_broken_details_leave_the_rest_of_an_error() -> None:
     bare = RichError(ERROR.code, ERROR.message)
     for trailers in (None, (), (("other", "x"),), ((DETAILS_KEY, b"\xff\xff"),), ((DETAILS_KEY, "text"),)):
         assert read(ERROR, trailers) == bare

@@ -336,7 +336,7 @@ def test_a_file_without_what_it_should_hold_is_refused(
         read(path)
 
 
-def test_a_client_shows_its_files_without_cryptography_or_says_at_once_what_is_wrong(
+def test_a_client_shows_its_files_or_says_at_once_what_is_wrong(
     authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = authority.sign("a"), authority.sign("b")
