@@ -31,8 +31,18 @@ from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
+from tests.support.virtual_clock import VirtualClock
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+
+
+class PassingClock(VirtualClock):
+    """Time that passes by itself whenever somebody waits. It keeps how long the waits were."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        self.advance(seconds)
+        return event.is_set()
 
 
 def topic(name: str = "T", queues: int = 4) -> TopicConfig:

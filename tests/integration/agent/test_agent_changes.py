@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -226,9 +224,7 @@ def test_filter_servers_are_registered_as_they_come_and_go(server: FakeNameServe
     assert all(request.HasField("filter_servers") for request in server.registrations)
 
 
-def test_ordered_topics_of_a_name_server_are_registered_so(
-    server: FakeNameServer, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_ordered_topics_of_a_name_server_are_registered_so(server: FakeNameServer, agent: StartAgent) -> None:
     server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
     with agent(server) as running:
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
@@ -236,8 +232,6 @@ def test_ordered_topics_of_a_name_server_are_registered_so(
         server.wait_until(lambda: len(server.registrations) >= 3)
         table = running.topics.table
     assert [topic.topic_name for topic in table.topics if topic.order] == ["T"]
-    saved = json.loads((tmp_path / "own" / "topics.json").read_text())
-    assert saved["topicConfigTable"]["T"]["order"] is True
 
 
 # The listener for clients: members, and peers without an answer.
@@ -304,24 +298,21 @@ def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameSe
     assert 0 <= time.time() - connection.last_heartbeat_at_millis / 1000 < 60
 
 
-def test_a_client_that_answers_no_ping_is_cut(
+def test_clients_that_answer_no_ping_are_cut_and_silent_ones_scanned_away(
     server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
-    with agent(server) as running, socket.create_connection(running.controller.listening_on, TIMEOUT) as peer:
+    for limit, seconds in (("KEEPALIVE_SECONDS", 0.5), ("SCAN_SECONDS", 0.05), ("CLIENT_SILENCE_SECONDS", 0.1)):
+        monkeypatch.setattr(limits, limit, seconds)
+    with (
+        agent(server) as running,
+        clients_of(running) as stub,
+        socket.create_connection(running.controller.listening_on, TIMEOUT) as peer,
+    ):
+        (closing,) = Channel(stub, "silent").events
+        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         while peer.recv(1_000):
             pass
-
-
-def test_a_silent_client_leaves_by_a_scan_of_the_listener(
-    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
-    monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
-    with agent(server) as running, clients_of(running) as stub:
-        (closing,) = Channel(stub, "silent").events
-        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
 
 
 def test_a_producer_is_listed_and_a_channel_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:

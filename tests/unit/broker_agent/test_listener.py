@@ -114,9 +114,6 @@ class Blocked:
         assert self.lets.wait(TIMEOUT)
         return request
 
-    async def until_begun(self) -> None:
-        assert await asyncio.to_thread(self.begun.acquire, timeout=TIMEOUT)
-
 
 @pytest.mark.parametrize("callers_leave", [False, True])
 async def test_calls_that_are_cancelled_or_fail_leave_nothing_behind(*, callers_leave: bool) -> None:

@@ -219,14 +219,3 @@ def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker
     broker.seconds_to_answer = 0.6
     broker.time.run(3.0)
     assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])
-
-
-def test_without_a_probe_the_broker_is_alive_whatever_happens() -> None:
-    time = VirtualClock()
-    probe = BrokerProbe(None, agent_timing(time))
-    probe.on_down = probe.on_up = pytest.fail
-    probe.start()
-    time.run(60.0, waiters=0)
-    probe.stop()
-    assert probe.is_up
-    assert probe.first_look()
