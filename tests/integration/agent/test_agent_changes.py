@@ -28,6 +28,7 @@ from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
+from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.agent_clients import consumer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
@@ -46,11 +47,13 @@ def health_of(listener: Endpoint, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server, force_register=True) as running:
-        running.rounds_are_due(2)
-        server.wait_until(lambda: len(server.registrations) == 3)
-    assert server.queries == []
+def test_registrations_are_compressed_if_so_set(
+    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_plain = ("grpc.compression_enabled_algorithms_bitset", 1)
+    monkeypatch.setattr(scripted_namesrv, "OPTIONS", [*scripted_namesrv.OPTIONS, only_plain])
+    with agent(name_server(), compressed_register=True) as running:
+        assert "gzip" in running.status().targets[0].last_error
 
 
 def test_health_lasts_from_a_late_registration_to_the_unregistration(
@@ -117,19 +120,24 @@ def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSe
 BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
-def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, agent: StartAgent) -> None:
+def test_a_forced_agent_sends_all_each_period_and_a_hundred_changes_once(
+    server: FakeNameServer, agent: StartAgent
+) -> None:
     clock = VirtualClock()
-    with agent(server, timing=agent_timing(clock)) as running:
+    with agent(server, timing=agent_timing(clock), force_register=True) as running:
+        running.rounds_are_due(2)
+        server.wait_until(lambda: len(server.registrations) == 3)
         for number in range(100):
             put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
             clock.advance(0.01)
         clock.advance(LONGEST_SECONDS)
         running.topics.on_change(running.topics.table)  # wakes the thread: no time passes for it
-        server.wait_until(lambda: len(server.registrations) == 2)
+        server.wait_until(lambda: len(server.registrations) == 4)
         eventually(lambda: running.status().targets[0].increment_count == 1)
-    first, second = server.registrations
-    assert second.base_version == first.data_version
-    assert len(second.topic_configs) == 100
+    *forced, changes = server.registrations
+    assert [request.HasField("base_version") for request in forced] == [False] * 3
+    assert changes.base_version == forced[-1].data_version
+    assert len(changes.topic_configs) == 100
     assert server.queries == []
 
 
@@ -270,7 +278,7 @@ def members(stub: ClientServiceStub) -> list[str]:
     return list(stub.ListConsumerIds(request, timeout=TIMEOUT).client_ids)
 
 
-def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameServer, agent: StartAgent) -> None:
+def test_clients_are_listed_and_told_of_members_and_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, clients_of(running) as stub:
         first, second = Channel(stub, "b"), Channel(stub, "a")
         assert first.beat() == [GROUP]
@@ -289,6 +297,16 @@ def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameSe
         second.events.cancel()
         assert first.told() == GROUP
         assert members(stub) == ["b"]
+        producer = client_pb.ProducerData(group_name="p")
+        stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
+        (plain,) = stub.ListProducerConnections(
+            client_pb.ListProducerConnectionsRequest(producer_group="p")
+        ).connections
+        assert (plain.client_id, plain.has_channel) == ("plain", False)
+        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
+        running.controller.stop()
+        assert next(first.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
+        assert list(first.events) == []
     assert [connection.client_id for connection in answer.connections] == ["a", "b"]
     assert [subscription.topic for subscription in answer.subscriptions] == ["TopicTest"]
     assert answer.consume_type == client_pb.CONSUME_TYPE_PASSIVELY
@@ -313,18 +331,3 @@ def test_clients_that_answer_no_ping_are_cut_and_silent_ones_scanned_away(
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         while peer.recv(1_000):
             pass
-
-
-def test_a_producer_is_listed_and_a_channel_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running, clients_of(running) as stub:
-        producer = client_pb.ProducerData(group_name="p")
-        stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
-        (plain,) = stub.ListProducerConnections(
-            client_pb.ListProducerConnectionsRequest(producer_group="p")
-        ).connections
-        assert (plain.client_id, plain.has_channel) == ("plain", False)
-        channel = Channel(stub, "client")
-        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
-        running.controller.stop()
-        assert next(channel.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
-        assert list(channel.events) == []

@@ -28,7 +28,6 @@ from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.process.program import without_others
 from tests.support import metrics_page
-from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
@@ -64,17 +63,6 @@ def test_an_agent_that_registers_in_vain_stops_trying_and_unregisters(server: Fa
         server.wait_until(lambda: len(server.registrations) > 1)
         assert agent.terminate(TIMEOUT) == 0
     assert server.unregistrations
-
-
-def test_registrations_are_compressed_if_so_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    only_plain = ("grpc.compression_enabled_algorithms_bitset", 1)
-    monkeypatch.setattr(scripted_namesrv, "OPTIONS", [*scripted_namesrv.OPTIONS, only_plain])
-    with (
-        FakeNameServer() as server,
-        Agent(str(server.endpoint), "--compressed-register") as agent,
-        agent.connect() as status,
-    ):
-        assert "gzip" in status.target(server.endpoint).last_error
 
 
 # Agents and name servers of every kind: whatever one of them does, the others are registered with as if alone.

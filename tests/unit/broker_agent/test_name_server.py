@@ -7,12 +7,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
 import pytest
 from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from grpc import StatusCode as Code
+from grpc.aio import AioRpcError, Metadata
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -196,30 +198,19 @@ def test_the_wait_doubles_up_to_5_s_until_a_registration_succeeds() -> None:
     assert max(Counter(map(int, spread)).values()) < 90, "not all agents come back in the same second"
 
 
-class Unavailable(grpc.RpcError):
-    def code(self) -> Code:
-        return Code.UNAVAILABLE
-
-
-class Traces:
-    """An exporter of spans, and what it is told."""
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[str, str, Code]] = []
-
-    def sent(self, method: str, target: str, metadata: dict[str, str]) -> Callable[[Code], None]:
-        metadata["traceparent"] = "1"
-        return lambda code: self.ended.append((method, target, code))
-
-
 def test_calls_are_counted_timed_and_traced_until_their_name_server_leaves() -> None:
-    registry, traces, endpoint = CollectorRegistry(), Traces(), Endpoint("127.0.0.1", 9876)
-    telemetry: Any = traces
+    registry, spans, endpoint = CollectorRegistry(), list[tuple[str, str, Code]](), Endpoint("127.0.0.1", 9876)
+
+    def sent(method: str, target: str, metadata: dict[str, str]) -> Callable[[Code], None]:
+        metadata["traceparent"] = "1"
+        return lambda code: spans.append((method, target, code))
+
+    telemetry: Any = SimpleNamespace(sent=sent)
     calls = NameServerCalls(registry, telemetry)
     observe = calls.of(endpoint)
     with observe(pb.OpenChannelRequest()) as metadata:
         assert metadata == (), "a stream has no span"
-    for error in (Unavailable(), ValueError("the channel is closed")):
+    for error in (AioRpcError(Code.UNAVAILABLE, Metadata(), Metadata()), ValueError("the channel is closed")):
         with pytest.raises(type(error)), observe(pb.QueryDataVersionRequest()) as metadata:
             raise error
         assert metadata == (("traceparent", "1"),)
@@ -231,8 +222,7 @@ def test_calls_are_counted_timed_and_traced_until_their_name_server_leaves() -> 
             for name in ("attempt", "call"):
                 duration = f"grpc_client_{name}_duration_seconds_count"
                 assert registry.get_sample_value(duration, {**labels, "grpc_status": code}) == 1
-    codes_of_spans = [Code.UNAVAILABLE, Code.CANCELLED]
-    assert traces.ended == [(f"{service}/QueryDataVersion", target, code) for code in codes_of_spans]
+    assert spans == [(f"{service}/QueryDataVersion", target, code) for code in (Code.UNAVAILABLE, Code.CANCELLED)]
     with observe(pb.OpenChannelRequest()):
         calls.forget(endpoint)
     with observe(pb.OpenChannelRequest()):

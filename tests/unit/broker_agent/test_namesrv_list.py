@@ -22,11 +22,9 @@ from broker_agent.namesrv_list import (
     addresses_of,
     check_namesrv,
     list_file,
-    namesrv_list_of,
     parse_list,
 )
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -90,15 +88,8 @@ def test_a_list_is_ascii_and_has_a_longest_length() -> None:
         parse_list(b"a:1\xff")
 
 
-def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "list"
-    file.write_text("a:x")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: address 'a:x' has port 'x'"):
-        list_file(file)
-
-
 @pytest.mark.parametrize("broken", [b"b:1;;c:2\n", b"x" * 100_000, None])
-def test_a_mounted_file_is_followed_and_its_list_kept_while_it_is_broken(tmp_path: Path, broken: bytes | None) -> None:
+def test_a_mounted_file_is_read_again_and_named_while_it_is_broken(tmp_path: Path, broken: bytes | None) -> None:
     def mount(version: str, content: bytes | None) -> None:
         """Turns the link to the present folder, as a ConfigMap does."""
         (tmp_path / version).mkdir()
@@ -110,25 +101,17 @@ def test_a_mounted_file_is_followed_and_its_list_kept_while_it_is_broken(tmp_pat
     mount("..1", b"10.0.0.1:1\n")
     file = tmp_path / "list"
     file.symlink_to("..data/list")
-    time, told = VirtualClock(), list[tuple[Endpoint, ...]]()
-    namesrv = namesrv_list_of([f"file:{file}"], timing=agent_timing(time))
-    with capture_logs() as logs:
-        namesrv.start()
-        namesrv.on_change = lambda: told.append(namesrv.endpoints)
-        time.settle(1)
-        for version, content in (("..2", broken), ("..3", b"10.0.0.1:1\n")):
-            mount(version, content)
-            time.run(4 * CHECK_SECONDS)  # a changed file has to look the same twice
-        assert told == []
-        mount("..4", b"10.0.0.2:1\n")
-        time.run(2 * CHECK_SECONDS)
-        namesrv.stop()
-    assert told == [endpoints("10.0.0.2:1")]
-    said = [(entry["event"], entry["source"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
-    assert said == [
-        ("namesrv_list_bad", str(file), ["10.0.0.1:1"]),
-        ("namesrv_list_ok", str(file), None),
-    ]
+    source = list_file(file)
+    assert source.read() == endpoints("10.0.0.1:1")
+    mount("..2", broken)
+    assert source.read() == endpoints("10.0.0.1:1"), "a changed file has to look the same twice"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: "):
+            source.read()
+    mount("..3", b"10.0.0.2:1\n")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: "):
+        source.read()
+    assert source.read() == endpoints("10.0.0.2:1")
 
 
 def test_scenario_66_the_addresses_of_localhost_include_127_0_0_1() -> None:
@@ -190,18 +173,27 @@ def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(system: NameSystem)
     assert system.told == [endpoints("10.0.0.2:1")]
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-def test_failed_and_empty_lookups_keep_the_addresses_and_are_logged_once(system: NameSystem, *, is_known: bool) -> None:
+@pytest.mark.parametrize("nothing", [{}, {"new": []}], ids=["failed", "empty"])
+def test_lookups_without_an_address_keep_those_before_and_come_more_often(
+    system: NameSystem, nothing: dict[str, list[str]]
+) -> None:
+    system.addresses |= nothing
     with capture_logs() as logs:
-        before = system.addresses.pop("ns")
-        if is_known:
-            system.addresses["ns"] = []
+        system.list_is("new:1")
+        assert system.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
+        system.time.run(10.0)
+        assert 4 <= system.asked.count("new") <= 6
+        system.addresses["new"] = ["10.0.2.2"]
+        system.time.run(2 * RESOLVE_PERIOD_SECONDS)
+        del system.addresses["new"]
+        system.addresses |= nothing
         system.time.run(20 * LONGEST_PERIOD)
-        system.addresses["ns"] = before
+        system.addresses["new"] = ["10.0.2.2"]
         system.time.run(20 * LONGEST_PERIOD)
-    assert [entry["event"] for entry in logs] == ["namesrv_name_not_resolved", "namesrv_name_resolved_again"]
-    assert logs[0]["kept"] == ["10.0.0.1:1", "10.0.0.2:1"]
-    assert system.told == []
+    assert system.told == [endpoints("10.0.2.2:1")]
+    said = [(entry["event"], entry.get("kept")) for entry in logs if entry["event"].startswith("namesrv_name_not")]
+    assert said == [("namesrv_name_not_resolved", []), ("namesrv_name_not_resolved", ["10.0.2.2:1"])]
+    assert [entry["event"] for entry in logs].count("namesrv_name_resolved_again") == 2
 
 
 def test_names_and_addresses_mix_and_each_counts_once(system: NameSystem) -> None:
@@ -214,17 +206,6 @@ def test_names_and_addresses_mix_and_each_counts_once(system: NameSystem) -> Non
     assert system.asked.count("ns") == 1, "a name that left the list is not looked up"
     assert 95 <= system.asked.count("other") <= 107
     assert system.told == [expected, endpoints("10.0.1.1:2")]
-
-
-def test_unknown_names_replace_nothing_and_are_asked_for_more_often(system: NameSystem) -> None:
-    system.list_is("unknown:1")
-    assert system.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
-    assert system.told == []
-    system.time.run(10.0)
-    assert 4 <= system.asked.count("unknown") <= 6
-    system.addresses["unknown"] = ["10.0.2.2"]
-    system.time.run(2 * RESOLVE_PERIOD_SECONDS)
-    assert system.told == [endpoints("10.0.2.2:1")]
 
 
 def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameSystem) -> None:

@@ -179,14 +179,8 @@ class Broker:
         self.time.run(seconds)
 
 
-@pytest.fixture
-def broker() -> Iterator[Broker]:
-    watched = Broker()
-    yield watched
-    watched.probe.stop()
-
-
-def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives(broker: Broker) -> None:
+def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives() -> None:
+    broker = Broker()
     broker.alive = False
     with capture_logs() as logs:
         assert not broker.probe.first_look()
@@ -204,6 +198,7 @@ def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives(broke
         assert (broker.told[1:], broker.probe.is_up) == ([("down", 1_024.0)], False)
         broker.time.run(100.0)
         broker.is_alive(True, 60.0)
+        broker.probe.stop()
     assert broker.told[2:] == [("up", 1_125.0)]
     assert [(entry["event"], entry.get("error")) for entry in logs] == [
         ("broker_not_up", "nobody there"),
@@ -213,9 +208,11 @@ def test_three_failures_in_a_row_are_a_dead_broker_and_one_success_revives(broke
     ]
 
 
-def test_a_look_that_takes_its_time_does_not_put_off_the_next_one(broker: Broker) -> None:
+def test_a_look_that_takes_its_time_does_not_put_off_the_next_one() -> None:
+    broker = Broker()
     broker.probe.start()
     broker.time.settle(1)
     broker.seconds_to_answer = 0.6
     broker.time.run(3.0)
+    broker.probe.stop()
     assert broker.looks == pytest.approx([1_000.0, 1_001.0, 1_002.0, 1_003.0])

@@ -361,6 +361,8 @@ def test_no_older_filter_lives_again_and_the_same_keeps_its_age(
     found = filter_of(agent)
     assert (is_dead(agent), found.expression, found.client_version) == (not lives, expression, max(version, 7))
     assert found.born_time_millis == (agent.clock.wall_millis() if is_young else born)
+    agent.managers.filters.register(GROUP, {"T": sql("T", 6, "a > 6")})
+    assert (is_dead(agent), filter_of(agent).expression) == (not lives, expression)
     agent.clock.advance(2 * DAY)
     agent.managers.filters.clean()
     assert bool(agent.managers.filters.by_group(GROUP)) is lives
