@@ -93,12 +93,10 @@ class Agent:
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         timing = timing or Timing()
         self._rounds, self._wait_of_others = threading.Semaphore(0), timing.wait
-        self.probe = BrokerProbe(None, Timing())
         self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
         self.topics = topic_configs_of(settings, Timing())
-        self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, replace(timing, wait=self._wait)
-        )
+        probe, timing = BrokerProbe(None, Timing()), replace(timing, wait=self._wait)
+        self.controller = BrokerController(settings, self.topics, self.list, probe, timing)
 
     def status(self) -> GetAgentStatusResponse:
         return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)

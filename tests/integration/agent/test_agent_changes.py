@@ -15,7 +15,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2 as client_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED
 from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import BrokerProbe
@@ -102,6 +102,7 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850
     assert not status.HasField("ha_server_addr")
+    assert status.broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
     assert dict(status.labels) == {"rack": "r1"}
     assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
     assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]
@@ -115,9 +116,6 @@ def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSe
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
         Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
-
-
-BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
 def test_a_forced_agent_sends_all_each_period_and_a_hundred_changes_once(
@@ -178,27 +176,6 @@ def test_a_bad_change_names_its_field_and_changes_nothing(server: FakeNameServer
     assert len(server.registrations) == 1
 
 
-def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running:
-        running.probe.is_up = False
-        running.probe.on_down()
-        server.wait_until(lambda: len(server.unregistrations) == 1)
-        assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
-        server.end_channels()
-        server.wait_until(lambda: server.channels_opened == 2)
-        eventually(lambda: running.status().targets[0].channel_open)
-        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
-        changed = running.calls.UpdateBrokerPermission(permission, timeout=TIMEOUT)
-        assert (changed.accepted_count, changed.target_count) == (0, 1)
-        assert (len(server.registrations), server.queries) == (1, [])
-        running.probe.is_up = True
-        running.probe.on_up()
-        server.wait_until(lambda: len(server.registrations) == 2)
-    assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
-    assert server.registrations[1].channel_id == "ns-2"
-    assert max(config.perm for config in server.registrations[1].topic_configs) == 4
-
-
 def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameServer, agent: StartAgent) -> None:
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
@@ -210,7 +187,7 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
         targets = [target.endpoint for target in running.status().targets]
         running.list.take_names(listed)
     assert targets == [str(endpoint) for endpoint in listed]
-    assert [server.unregistrations[0].reason for server in (first, second, third)] == [UNREGISTERED] * 3
+    assert [server.unregistrations[0].reason for server in (first, second, third)] == [REMOVAL_REASON_UNREGISTERED] * 3
     assert len(second.registrations) == 1
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 

@@ -17,6 +17,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
 from typer.testing import CliRunner, Result
 
 from broker_agent.broker_probe import connect_to
@@ -94,9 +95,10 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
             assert agent.terminate() == 0
 
 
-# The agent watches its broker: a dead one leaves the routes though its agent lives, and comes back by itself.
+# The agent watches its broker: a dead one is unregistered though its agent lives, and comes back by itself.
 
 ELSEWHERE = "10.0.0.1:10911"
+BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
 def standing_in(endpoint: Endpoint) -> socket.socket:
@@ -104,31 +106,36 @@ def standing_in(endpoint: Endpoint) -> socket.socket:
     return socket.create_server(endpoint, backlog=4_096)
 
 
-def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
+def test_a_broker_is_registered_just_as_long_as_it_listens(server: FakeNameServer) -> None:
     with (
         held_port() as place,
-        NamesrvProcess(*NEVER_SCAN) as server,
-        server.connect() as client,
         Agent(str(server.endpoint), f"--probe-addr={place}", broker_addr=ELSEWHERE, probe="tcp") as agent,
-        agent.connect() as status,
+        agent.connect() as calls,
     ):
         assert agent.events("broker_not_up")
-        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
-        assert server.events("broker_registered") == []
+        assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        assert server.registrations == []
         with standing_in(place) as broker:
-            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
-            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
+            server.wait_until(lambda: len(server.registrations) == 1)
+            assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
             broker.close()
-            eventually(client.route, lambda route: route is None)
-            assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
-            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+            server.wait_until(lambda: len(server.unregistrations) == 1)
+            assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        server.end_channels()
+        server.wait_until(lambda: server.channels_opened == 2)
+        eventually(lambda: calls.target(server.endpoint).channel_open)
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
+        changed = calls.agent.UpdateBrokerPermission(permission, timeout=TIMEOUT)
+        assert (changed.accepted_count, changed.target_count) == (0, 1)
+        assert (len(server.registrations), server.queries) == (1, [])
         with standing_in(place):
-            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
-        # Each change is said once, although the broker was looked at every second.
-        eventually(
-            lambda: [len(agent.events(event)) for event in ("broker_down", "broker_up")],
-            lambda counts: counts == [1, 2],
-        )
+            server.wait_until(lambda: len(server.registrations) == 2)
+            assert agent.terminate() == 0
+    # Each change is said once, although the broker was looked at every second.
+    assert [len(agent.events(event)) for event in ("broker_down", "broker_up")] == [1, 2]
+    assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
+    assert server.registrations[1].channel_id == "ns-2"
+    assert max(config.perm for config in server.registrations[1].topic_configs) == 4
 
 
 def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
