@@ -206,6 +206,9 @@ def test_names_and_addresses_mix_and_each_counts_once(system: NameSystem) -> Non
     assert system.asked.count("ns") == 1, "a name that left the list is not looked up"
     assert 95 <= system.asked.count("other") <= 107
     assert system.told == [expected, endpoints("10.0.1.1:2")]
+    system.list.stop()
+    system.list_is("10.0.9.9:1")
+    assert system.told[2:] == [], "nobody is told anything after the end"
 
 
 def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameSystem) -> None:
@@ -241,9 +244,3 @@ def test_too_many_addresses_are_cut_and_logged_once(system: NameSystem) -> None:
             system.time.run(3 * RESOLVE_PERIOD_SECONDS)
         assert len(system.list.endpoints) == MAX_NAME_SERVERS
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
-
-
-def test_after_stop_nobody_is_told_anything(system: NameSystem) -> None:
-    system.list.stop()
-    system.list_is("other:1")
-    assert system.told == []
