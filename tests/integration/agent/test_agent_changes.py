@@ -36,8 +36,6 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
-IMPATIENT = {"register_name_server_period_millis": 1_000}
-"""For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -96,7 +94,8 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     followed = {"topics_mode": "follow", "topics": TOPICS}
-    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **IMPATIENT) as running:
+    impatient = {"register_name_server_period_millis": 1_000}
+    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **impatient) as running:
         status = running.status()
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
     assert (status.topic_count, status.data_version.counter) == (11, 3)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import pytest
 from namesrv_api.v1 import registration_service_pb2 as pb
@@ -19,7 +18,6 @@ from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from namesrv_common.client.channels import ClientFiles
-from namesrv_common.topic_names import MAX_LABELS
 from tests.support.agents import STATE, MakeSettings, put_topic, topic
 from tests.support.secured.certificates import Authority
 
@@ -110,7 +108,9 @@ def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.Regi
 
 
 def test_a_registration_carries_broker_and_table_with_zeros_and_absences(settings: MakeSettings) -> None:
-    request = registration_of(settings(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912"), TABLE)
+    given = settings(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912", label=["row=7", "rack=r1"])
+    request = registration_of(given, TABLE)
+    assert request.labels.labels == {"rack": "r1", "row": "7"}
     assert (request.broker.cluster_name, request.broker.broker_name) == ("C", "broker-a")
     assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
     assert request.ha_server_addr == "10.0.0.1:10912"
@@ -138,43 +138,6 @@ def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
     request = registration_of(settings(broker_permission=broker_permission), TABLE)
     assert [topic.perm for topic in request.topic_configs] == perms
     assert request.topic_configs[0].topic_sys_flag == 1
-
-
-LABELS = ["row=7", "rack=r1"]
-
-
-def test_flags_variable_and_file_give_the_same_labels(
-    settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    of_flags, file = settings(label=LABELS), tmp_path / "agent.toml"
-    monkeypatch.setenv("BROKER_AGENT_LABEL", ",".join(LABELS))
-    of_variable = settings()
-    monkeypatch.delenv("BROKER_AGENT_LABEL")
-    file.write_text(of_flags.as_toml(), encoding="utf-8")
-    assert of_flags.label == of_variable.label == AgentSettings.load(file, {}).label == ["rack=r1", "row=7"]
-    assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"label": [f"rack={'v' * 64}"]}, r"label\n.*has the key 'rack', whose value has 64 characters, at most 63"),
-        ({"label": ["rack"]}, "'rack' has no '='; write key=value"),
-        ({"label": ["rack=r1", "rack=r2"]}, "has the key 'rack' twice"),
-        ({"label": [f"k{number}=" for number in range(MAX_LABELS + 1)]}, "has 17 labels, at most 16"),
-        ({"tls_cert": "c"}, "tls_cert is set, but tls_key is not"),
-        ({"tls_key": "k"}, "tls_key is set, but tls_cert is not"),
-        ({"tls_client_ca": "ca"}, "tls_client_ca is set, but tls_cert is not"),
-        ({"token_file": "t"}, "token_file is set, but tls_ca is not"),
-        ({"tls_server_name": "n"}, "tls_server_name is set, but tls_ca is not"),
-        ({"master_token_file": "t", "tls_ca": "ca"}, "master_token_file is set, but not tls_ca and tls_cert"),
-    ],
-)
-def test_a_bad_setting_stops_the_start_with_its_rule(
-    settings: MakeSettings, values: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(ValueError, match=problem):
-        settings(**values)
 
 
 def test_an_agent_shows_one_certificate_and_a_token_for_each_side(settings: MakeSettings, tmp_path: Path) -> None:
