@@ -27,7 +27,7 @@ from broker_agent.timing import LONGEST_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
+from tests.support.agents import Agent, StartAgent, StartNameServer, put_topic, settings_of
 from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.agent_clients import consumer
 from tests.support.fakes.registering_name_server import FakeNameServer
@@ -109,11 +109,11 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
 
 
 @pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
-def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSettings, setting: str) -> None:
+def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, setting: str) -> None:
     taken = server.endpoint
     with pytest.raises(StartError) as raised:
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
-        Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
+        Agent(settings_of(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
 
 

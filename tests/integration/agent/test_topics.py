@@ -29,7 +29,7 @@ from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import limit_exceeded
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import MakeSettings, own_topics, put_topic, topic_agent
+from tests.support.agents import own_topics, put_topic, settings_of, topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -383,6 +383,6 @@ def test_a_table_that_is_not_whole_and_good_or_too_large_is_not_taken(
     ],
 )
 def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
-    settings: MakeSettings, given: dict[str, Any], master_addr: str, expected: Endpoint | None
+    given: dict[str, Any], master_addr: str, expected: Endpoint | None
 ) -> None:
-    assert settings(**given).agent_of_master(master_addr, own_port=7) == expected
+    assert settings_of(**given).agent_of_master(master_addr, own_port=7) == expected

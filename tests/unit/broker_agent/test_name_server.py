@@ -123,7 +123,7 @@ class Attempts(PassingClock):
         self.stopping = threading.Event()
         self._errors = list(errors)
 
-    def run(self, deadline: float = 6.0) -> str:
+    def outcome(self, deadline: float = 6.0) -> str:
         return CallRetries(agent_timing(self), self.stopping).run(self._call, deadline)
 
     def _call(self) -> str:
@@ -138,26 +138,26 @@ class Attempts(PassingClock):
 
 def test_an_unavailable_name_server_is_tried_again_with_growing_waits() -> None:
     attempts = Attempts(*[UNAVAILABLE] * 4)
-    assert attempts.run() == "answer"
+    assert attempts.outcome() == "answer"
     for wait, step in zip(attempts.pauses, [0.1, 0.2, 0.4, 0.8], strict=True):
         assert step / 2 <= wait <= step
 
 
 def test_an_overloaded_name_server_is_left_alone_for_as_long_as_it_asks() -> None:
     attempts = Attempts(refused("OVERLOADED", Code.RESOURCE_EXHAUSTED, retry_after_seconds=3.0))
-    assert attempts.run() == "answer"
+    assert attempts.outcome() == "answer"
     assert attempts.pauses == [3.0]
 
 
 def test_no_attempt_begins_after_the_deadline_or_once_the_agent_stops() -> None:
     attempts = Attempts(*[UNAVAILABLE] * 100)
     with pytest.raises(NameServerError, match="no connection"):
-        attempts.run(deadline=6.0)
+        attempts.outcome(deadline=6.0)
     assert 3.0 < attempts.seconds < 6.0
     before = attempts.seconds
     attempts.stopping.set()
     with pytest.raises(NameServerError):
-        attempts.run(deadline=60.0)
+        attempts.outcome(deadline=60.0)
     assert attempts.seconds == before
 
 
@@ -176,7 +176,7 @@ def test_no_attempt_begins_after_the_deadline_or_once_the_agent_stops() -> None:
 def test_what_cannot_succeed_a_moment_later_is_not_tried_again(error: Exception) -> None:
     attempts = Attempts(error)
     with pytest.raises(type(error)):
-        attempts.run()
+        attempts.outcome()
     assert attempts.pauses == []
 
 
@@ -210,7 +210,8 @@ def test_calls_are_counted_timed_and_traced_until_their_name_server_leaves() -> 
     observe = calls.of(endpoint)
     with observe(pb.OpenChannelRequest()) as metadata:
         assert metadata == (), "a stream has no span"
-    for error in (AioRpcError(Code.UNAVAILABLE, Metadata(), Metadata()), ValueError("the channel is closed")):
+    unavailable = AioRpcError(Code.UNAVAILABLE, Metadata(), Metadata(), None, None)
+    for error in (unavailable, ValueError("the channel is closed")):
         with pytest.raises(type(error)), observe(pb.QueryDataVersionRequest()) as metadata:
             raise error
         assert metadata == (("traceparent", "1"),)

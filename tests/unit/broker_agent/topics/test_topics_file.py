@@ -447,13 +447,13 @@ def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
     return tables
 
 
-def changes_of(manager: TopicConfigManager) -> tuple[Callable[[], object], ...]:
+def changes_of(manager: TopicConfigManager) -> list[Callable[[], object]]:
     """Those of calls and of a slave's copy."""
-    return (
+    return [
         lambda: put_topic(manager, replace(TOPIC, perm=2)),
         lambda: manager.delete("TopicTest"),
         lambda: manager.copy((), VERSION),
-    )
+    ]
 
 
 def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> None:
@@ -566,11 +566,9 @@ def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path) -> None:
     manager = owner(written(path, TOPIC), write=write)
     heard = heard_of(manager)
     full = True
-    for change in (
-        *changes_of(manager),
-        manager.next_state_version,
-        lambda: manager.update_order_topics(["TopicTest"]),
-    ):
+    changes = changes_of(manager)
+    changes += [manager.next_state_version, lambda: manager.update_order_topics(["TopicTest"])]
+    for change in changes:
         with refuses(Reason.NOT_DURABLE):
             change()
     assert (manager.table.topics, manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
