@@ -65,11 +65,13 @@ def split_address_server(url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"URL {url[:80]!r}: {error}") from error
+        raise ValueError(f"URL {url[:80]!r}: {error!s:.200}") from error
     if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
         raise ValueError(f"URL {url[:80]!r} is not of the form http://host[:port]/path or https://host[:port]/path")
     if parts.username is not None or parts.fragment:
-        raise ValueError(f"URL of host {parts.hostname!r} has a user or a fragment: neither is sent to address servers")
+        raise ValueError(
+            f"URL of host {parts.hostname!r:.80} has a user or a fragment: neither is sent to address servers"
+        )
     if not url.isascii() or any(character <= " " for character in url):
         raise ValueError(f"URL {url[:80]!r} has a blank or a character beyond ASCII: write it percent-encoded")
     return parts

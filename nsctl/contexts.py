@@ -114,7 +114,7 @@ def _context_values(wanted: str | None, environment: Mapping[str, str]) -> tuple
         values = tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise ContextError(f"{file}: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ContextError(f"{file}: {error}") from error
     name = values.get("current") if wanted is None else wanted
     if not isinstance(name, str):

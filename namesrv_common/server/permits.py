@@ -302,7 +302,7 @@ def read_permits(path: Path) -> Permits:
         problems = "; ".join(map(_problem, error.errors()[:5]))
         raise PermitsError(f"permits file {path}: {problems}") from None
     except (ValueError, RecursionError) as error:
-        raise PermitsError(f"permits file {path}: {error}") from None
+        raise PermitsError(f"permits file {path}: {error!s:.1000}") from None
 
 
 def reloaded_permits(path: Path) -> WatchedFile[Permits]:
@@ -336,13 +336,13 @@ def warn_of_permits(permits: Permits, *, with_tls: bool, client_ca: Path | None)
 
 def _problem(item: Any) -> str:
     """Returns the keys and the text of one error in a permits file."""
-    keys = [str(key) for key in item["loc"] if key != "[key]"]
+    keys = [f"{key!s:.{MAX_SHOWN_NAME}}" for key in item["loc"] if key != "[key]"]
     text = str(item["msg"]).removeprefix("Value error, ")
     if item["type"] in {"extra_forbidden", "enum"}:
         known = _NAMES.get(len(keys), ())
         found = get_close_matches(keys[-1], known, n=1)
         text = "is unknown" + (f"; did you mean {found[0]}?" if found else f"; known are {', '.join(known)}")
-    return f"{'.'.join(keys)}: {text}"
+    return f"{'.'.join(keys)}: {text:.250}"
 
 
 def _permits(file: _File) -> Permits:

@@ -96,9 +96,9 @@ def read_file(path: Path) -> bytes:
     try:
         return read_at_most(path, MAX_FILE_BYTES)
     except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror}") from None
+        raise CertificateError(f"{path!s:.1000}: {error.strerror}") from None
     except ValueError as error:  # a zero byte in its name
-        raise CertificateError(f"{str(path)!r}: {error}") from None
+        raise CertificateError(f"{str(path)!r:.1000}: {error}") from None
 
 
 def names_in(content: bytes, *, is_der: bool = False) -> Mapping[str, Sequence[bytes]]:

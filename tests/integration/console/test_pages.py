@@ -42,7 +42,7 @@ class ShownFleet:
     def register(self, at: int, broker: str = "broker-a", topics: tuple[str, ...] = ("orders",)) -> OpenedChannel:
         channel = self.clients[at].open_channel()
         request = registration(topics, identity(f"{broker}:10911", 0, broker), channel_id=channel.id)
-        self.clients[at].registration.RegisterBroker(request, timeout=20)
+        self.clients[at].registration.RegisterBroker(request, timeout=TIMEOUT)
         self.channels.append(channel)  # a stream that nobody holds ends
         return channel
 
@@ -76,7 +76,7 @@ def test_a_drained_fleet_is_red_and_shows_how_to_restore_it(fleet: ShownFleet) -
     for at in (0, 1):
         fleet.register(at)
         wanted = WipeWritePermOfBrokerRequest(broker_name="broker-a", comment="new disks", force=True)
-        fleet.clients[at].admin.WipeWritePermOfBroker(wanted, timeout=20)
+        fleet.clients[at].admin.WipeWritePermOfBroker(wanted, timeout=TIMEOUT)
     restore = "nsctl undrain --cluster=DefaultCluster broker-a"
     page = fleet.shows("/", "TOPICS_DRAINED", restore, "with no end", "1 problem<")
     assert re.search(r'class="note bad summary">[^<]*1 problem', page)
@@ -127,7 +127,7 @@ def test_lists_have_pages_and_searches(fleet: ShownFleet) -> None:
     fleet.shows("/brokers?only=unhealthy", "0 found")
     for number in range(60):
         wanted = WipeWritePermOfBrokerRequest(broker_name=f"later-{number}", cluster_name="east")
-        fleet.clients[0].admin.WipeWritePermOfBroker(wanted, timeout=20)
+        fleet.clients[0].admin.WipeWritePermOfBroker(wanted, timeout=TIMEOUT)
     (older,) = re.findall(r'href="(/journal\?before=\d+)"', fleet.console.read("/journal"))
     assert "later-0 " in fleet.console.read(older).replace(";", " ").replace(":", " ")
 
@@ -169,7 +169,7 @@ def test_over_tls_with_a_token_it_shows_what_the_token_may_see_and_says_what_not
         connected(namesrv.endpoint, place.files("token", "broker")) as broker,
         ConsoleProcess(str(namesrv.endpoint), *flags) as console,
     ):
-        broker.registration.RegisterBroker(registration(), timeout=20)
+        broker.registration.RegisterBroker(registration(), timeout=TIMEOUT)
         eventually(lambda: console.read("/brokers"), lambda page: "1 found" in page)
         assert "NOT_PERMITTED" in console.read("/servers")
         assert "NOT_PERMITTED" in console.read("/journal")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from namesrv_common.endpoints import Endpoint
+from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import BIN, Process
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ConsoleProcess(Process):
         self, path: str, method: str = "GET", headers: dict[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:
         """Status, headers (names in lower case) and text of the answer."""
-        connection = HTTPConnection(*self.endpoint, timeout=20)
+        connection = HTTPConnection(*self.endpoint, timeout=TIMEOUT)
         try:
             connection.request(method, path, None, headers or {})
             answer = connection.getresponse()

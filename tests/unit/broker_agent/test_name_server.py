@@ -444,7 +444,7 @@ class RoundsAgainstANameServer(Machine):
         with capture_logs() as logs:
             self.target.synchronize(content, now + 60.0, self.retries, force=force)
         self.each_change_is_logged_once([entry["event"] for entry in logs], was_registered)
-        sent = self.server.registrations - before
+        sent, found_no_room = self.server.registrations - before, is_full and not self.server.is_full
         needs_all = self.server.refused_increments > refused_before
         assert not needs_all or Event.KIND_NEED_FULL_REGISTRATION in self.kinds()[-2:]
         if self.refused is not None and self.refused[0] == self.counter and now < self.refused_until:
@@ -459,14 +459,14 @@ class RoundsAgainstANameServer(Machine):
             assert sent == 0, "another agent has the id"
             assert not self.knows_of_other or self.kinds() == kinds, "it is said once"
             self.it_is_left_to_the_other()
-        elif may_be_left and self.server.holder == OTHER and not is_full:
+        elif may_be_left and self.server.holder == OTHER and not found_no_room:
             self.it_is_left_to_the_other()
             if needs_all:
                 self.reaches("left after a refused increment")
         elif asks and not sent:
             self.reaches("nothing to do")
             assert (self.server.held, self.server.holder) == (self.topics, STATE.broker_addr)
-        elif is_full:
+        elif found_no_room:
             self.reaches("no room")
         else:
             assert sent

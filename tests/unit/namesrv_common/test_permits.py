@@ -197,6 +197,7 @@ def file_of(**values: object) -> str:
         (file_of(lookup=True), "a.lookup: is unknown; did you mean look_up?"),
         (file_of(agents={"reed": []}), "agents.reed: is unknown; did you mean read?"),
         (json.dumps({"principals": {"a": row()}, "x": 1}), "x: is unknown; known are principals"),
+        (file_of(**{"x" * 200: []}), f"a.{'x' * 127}: is unknown; known are"),
         (file_of(register="a/b"), "principals.a.register: Input should be a valid list"),
         (file_of(register=["a/b", "a/b@10.0.0.1/8"]), "principals.a.register.1: '10.0.0.1/8' is not a network"),
         (file_of(agents={"read": ["a/b@10.0.0.1"]}), "read.0: .* is not CLUSTER/BROKER"),

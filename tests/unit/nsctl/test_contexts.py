@@ -64,6 +64,7 @@ LAB = 'current = "lab"\n[contexts.lab]\nnamesrv = "a:9876"\n'
     ("text", "context", "problem"),
     [
         ("current = ", None, "Invalid value"),
+        ("current = " + "1" * 5_000, None, "Exceeds the limit"),
         ("", None, "current is missing"),
         ("a = " + "[" * 3_000, None, "maximum recursion depth exceeded"),
         ('current = "x"', None, "there is no context 'x'; there are: none"),
