@@ -393,24 +393,25 @@ def address_server() -> Iterator[AddressServer]:
 
 
 def test_it_is_asked_after_10_s_then_every_120_and_faults_keep_the_list(address_server: AddressServer) -> None:
-    address_server.time.run(9.9)
-    assert address_server.asked == []
-    address_server.time.run(0.1)
-    assert address_server.asked == [(10.0, b"GET /rocketmq/nsaddr?unit=a HTTP/1.1\r\n")]
-    address_server.time.run(100 * FETCH_PERIOD_SECONDS)
-    pauses = [after - before for (before, _), (after, _) in pairwise(address_server.asked)]
-    assert 95 <= len(pauses) <= 105
-    assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
-    address_server.answer = answer(b"1\r\n", CHUNKED)
     with capture_logs() as logs:
+        address_server.time.run(9.9)
+        assert address_server.asked == []
+        address_server.time.run(0.1)
+        assert address_server.asked == [(10.0, b"GET /rocketmq/nsaddr?unit=a HTTP/1.1\r\n")]
+        address_server.time.run(100 * FETCH_PERIOD_SECONDS)
+        address_server.answer = answer(b"1\r\n", CHUNKED)
         address_server.time.run(2 * A_PERIOD)
         address_server.answer = answer(WHOLE)
         address_server.time.run(A_PERIOD)
         address_server.shutdown()
         address_server.server_close()
         address_server.time.run(A_PERIOD)
+    pauses = [after - before for (before, _), (after, _) in pairwise(address_server.asked)]
+    assert 97 <= len(pauses) <= 108
+    assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
     bad = ("namesrv_list_bad", ["10.0.0.1:9876", "10.0.0.2:9876"])
-    assert [(entry["event"], entry.get("kept")) for entry in logs] == [bad, ("namesrv_list_ok", None), bad]
+    said = [(entry["event"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
+    assert said == [bad, ("namesrv_list_ok", None), bad]
     assert address_server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
 
 
