@@ -31,8 +31,18 @@ from namesrv_common.endpoints import Endpoint
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
+from tests.support.virtual_clock import VirtualClock
 
 STATE = BrokerState("C", "broker-a", 0, "10.0.0.1:10911", None, 6)
+
+
+class PassingClock(VirtualClock):
+    """Time that passes by itself whenever somebody waits. It keeps how long the waits were."""
+
+    def wait(self, event: threading.Event, seconds: float) -> bool:
+        self.pauses.append(seconds)
+        self.advance(seconds)
+        return event.is_set()
 
 
 def topic(name: str = "T", queues: int = 4) -> TopicConfig:
@@ -63,6 +73,20 @@ def target_of(endpoint: Endpoint, **more: Any) -> NamesrvTarget:
     return NamesrvTarget(endpoint, "test", lambda _: None, Timing(), **more)
 
 
+def settings_of(*name_servers: FakeNameServer, **changes: Any) -> AgentSettings:
+    """Settings of a master; arguments replace fields."""
+    values: dict[str, Any] = {
+        "broker_name": "broker-a",
+        "broker_id": 0,
+        "broker_addr": "10.0.0.1:10911",
+        "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
+        "topics": TOPICS,
+        "listen": "127.0.0.1:0",
+        "probe": "none",
+    }
+    return AgentSettings.load(None, values | changes)
+
+
 @contextmanager
 def topic_agent(servicer: object, callers: Callers = ANYONE) -> Iterator[Endpoint]:
     """Runs a TopicConfigService on a real loopback port for the time of the block."""
@@ -83,12 +107,10 @@ class Agent:
     def __init__(self, settings: AgentSettings, *servers: FakeNameServer, timing: Timing | None = None) -> None:
         timing = timing or Timing()
         self._rounds, self._wait_of_others = threading.Semaphore(0), timing.wait
-        self.probe = BrokerProbe(None, Timing())
         self.list = NamesrvList(tuple(server.endpoint for server in servers), None, Timing())
         self.topics = topic_configs_of(settings, Timing())
-        self.controller = BrokerController(
-            settings, self.topics, self.list, self.probe, replace(timing, wait=self._wait)
-        )
+        probe, timing = BrokerProbe(None, Timing()), replace(timing, wait=self._wait)
+        self.controller = BrokerController(settings, self.topics, self.list, probe, timing)
 
     def status(self) -> GetAgentStatusResponse:
         return self.calls.GetAgentStatus(GetAgentStatusRequest(), timeout=TIMEOUT)
@@ -119,7 +141,6 @@ class Agent:
 # Fixtures, which conftest.py imports.
 
 StartNameServer = Callable[..., FakeNameServer]
-MakeSettings = Callable[..., AgentSettings]
 StartAgent = Callable[..., Agent]
 
 
@@ -146,31 +167,12 @@ def server(name_server: StartNameServer) -> FakeNameServer:
 
 
 @pytest.fixture
-def settings() -> MakeSettings:
-    """Settings of a master; arguments replace fields."""
-
-    def make(*name_servers: FakeNameServer, **changes: Any) -> AgentSettings:
-        values: dict[str, Any] = {
-            "broker_name": "broker-a",
-            "broker_id": 0,
-            "broker_addr": "10.0.0.1:10911",
-            "namesrv": [str(server.endpoint) for server in name_servers] or ["127.0.0.1:9876"],
-            "topics": TOPICS,
-            "listen": "127.0.0.1:0",
-            "probe": "none",
-        }
-        return AgentSettings.load(None, values | changes)
-
-    return make
-
-
-@pytest.fixture
-def agent(settings: MakeSettings, tmp_path: Path) -> StartAgent:
+def agent(tmp_path: Path) -> StartAgent:
     """Starts agents that own their topics; arguments replace settings."""
 
     def start(*servers: FakeNameServer, timing: Timing | None = None, **changes: Any) -> Agent:
         own = {"topics_mode": "own", "topics": tmp_path / "own" / "topics.json"}
         (tmp_path / "own").mkdir(exist_ok=True)
-        return Agent(settings(*servers, **(own | changes)), *servers, timing=timing)
+        return Agent(settings_of(*servers, **(own | changes)), *servers, timing=timing)
 
     return start

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.agents import _no_thread_is_left, agent, name_server, server, settings
+from tests.support.agents import _no_thread_is_left, agent, name_server, server
 
-__all__ = ["_no_thread_is_left", "agent", "name_server", "server", "settings"]  # pytest finds fixtures by their names
+__all__ = ["_no_thread_is_left", "agent", "name_server", "server"]  # pytest finds fixtures by their names

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -17,7 +15,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2 as client_pb
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from namesrv_api.v1 import route_data_pb2
+from namesrv_api.v1.route_data_pb2 import REMOVAL_REASON_UNREGISTERED
 from structlog.testing import capture_logs
 
 from broker_agent.broker_probe import BrokerProbe
@@ -29,7 +27,8 @@ from broker_agent.timing import LONGEST_SECONDS
 from broker_agent.topics.table import TopicConfig
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import Agent, MakeSettings, StartAgent, StartNameServer, put_topic
+from tests.support.agents import Agent, StartAgent, StartNameServer, put_topic, settings_of
+from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.agent_clients import consumer
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
@@ -37,8 +36,6 @@ from tests.support.patience import TIMEOUT
 from tests.support.programs.processes import TOPICS, eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
-IMPATIENT = {"register_name_server_period_millis": 1_000}
-"""For those that wait for a name server which is not there."""
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
 
 
@@ -48,11 +45,13 @@ def health_of(listener: Endpoint, service: str = "") -> int:
         return int(health_pb2_grpc.HealthStub(connection).Check(request, timeout=TIMEOUT).status)
 
 
-def test_force_register_sends_the_table_each_period(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server, force_register=True) as running:
-        running.rounds_are_due(2)
-        server.wait_until(lambda: len(server.registrations) == 3)
-    assert server.queries == []
+def test_registrations_are_compressed_if_so_set(
+    name_server: StartNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    only_plain = ("grpc.compression_enabled_algorithms_bitset", 1)
+    monkeypatch.setattr(scripted_namesrv, "OPTIONS", [*scripted_namesrv.OPTIONS, only_plain])
+    with agent(name_server(), compressed_register=True) as running:
+        assert "gzip" in running.status().targets[0].last_error
 
 
 def test_health_lasts_from_a_late_registration_to_the_unregistration(
@@ -95,12 +94,14 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
     down.stop()
     up.master_addr, up.ha_server_addr = "10.0.0.9:10911", "10.0.0.9:10912"
     followed = {"topics_mode": "follow", "topics": TOPICS}
-    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **IMPATIENT) as running:
+    impatient = {"register_name_server_period_millis": 1_000}
+    with agent(up, down, broker_id=1, label=["rack=r1"], **followed, **impatient) as running:
         status = running.status()
     assert (status.cluster_name, status.broker_name, status.broker_id) == ("DefaultCluster", "broker-a", 1)
     assert (status.topic_count, status.data_version.counter) == (11, 3)
     assert status.data_version.timestamp_millis == 1651398321850
     assert not status.HasField("ha_server_addr")
+    assert status.broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
     assert dict(status.labels) == {"rack": "r1"}
     assert (status.master_addr, status.master_ha_server_addr) == ("10.0.0.9:10911", "10.0.0.9:10912")
     assert [(target.namesrv_name, target.registered) for target in status.targets] == [("up", True), ("", False)]
@@ -108,30 +109,32 @@ def test_the_status_shows_broker_and_name_servers(name_server: StartNameServer, 
 
 
 @pytest.mark.parametrize("setting", ["listen", "fast_listen", "metrics_listen"])
-def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, settings: MakeSettings, setting: str) -> None:
+def test_a_port_in_use_is_a_clear_error(server: FakeNameServer, setting: str) -> None:
     taken = server.endpoint
     with pytest.raises(StartError) as raised:
         # Unless it is said, the fast listener's port is two below the other's, which may be taken as well.
-        Agent(settings(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
+        Agent(settings_of(**{"fast_listen": "127.0.0.1:0", setting: str(taken)}))
     assert str(raised.value) == f"setting {setting}: cannot listen on {taken}: Address already in use"
 
 
-BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
-
-
-def test_a_hundred_topics_at_once_are_one_registration(server: FakeNameServer, agent: StartAgent) -> None:
+def test_a_forced_agent_sends_all_each_period_and_a_hundred_changes_once(
+    server: FakeNameServer, agent: StartAgent
+) -> None:
     clock = VirtualClock()
-    with agent(server, timing=agent_timing(clock)) as running:
+    with agent(server, timing=agent_timing(clock), force_register=True) as running:
+        running.rounds_are_due(2)
+        server.wait_until(lambda: len(server.registrations) == 3)
         for number in range(100):
             put_topic(running.topics, TopicConfig(f"T{number}", 4, 4, 6))
             clock.advance(0.01)
         clock.advance(LONGEST_SECONDS)
         running.topics.on_change(running.topics.table)  # wakes the thread: no time passes for it
-        server.wait_until(lambda: len(server.registrations) == 2)
+        server.wait_until(lambda: len(server.registrations) == 4)
         eventually(lambda: running.status().targets[0].increment_count == 1)
-    first, second = server.registrations
-    assert second.base_version == first.data_version
-    assert len(second.topic_configs) == 100
+    *forced, changes = server.registrations
+    assert [request.HasField("base_version") for request in forced] == [False] * 3
+    assert changes.base_version == forced[-1].data_version
+    assert len(changes.topic_configs) == 100
     assert server.queries == []
 
 
@@ -172,27 +175,6 @@ def test_a_bad_change_names_its_field_and_changes_nothing(server: FakeNameServer
     assert len(server.registrations) == 1
 
 
-def test_a_dead_broker_is_unregistered_until_it_is_back(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running:
-        running.probe.is_up = False
-        running.probe.on_down()
-        server.wait_until(lambda: len(server.unregistrations) == 1)
-        assert running.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UNSPECIFIED  # --probe none
-        server.end_channels()
-        server.wait_until(lambda: server.channels_opened == 2)
-        eventually(lambda: running.status().targets[0].channel_open)
-        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
-        changed = running.calls.UpdateBrokerPermission(permission, timeout=TIMEOUT)
-        assert (changed.accepted_count, changed.target_count) == (0, 1)
-        assert (len(server.registrations), server.queries) == (1, [])
-        running.probe.is_up = True
-        running.probe.on_up()
-        server.wait_until(lambda: len(server.registrations) == 2)
-    assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
-    assert server.registrations[1].channel_id == "ns-2"
-    assert max(config.perm for config in server.registrations[1].topic_configs) == 4
-
-
 def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameServer, agent: StartAgent) -> None:
     first, second, third = (name_server(name) for name in ("one", "two", "three"))
     with agent(first, second) as running:
@@ -204,7 +186,7 @@ def test_the_broker_is_registered_with_exactly_the_list(name_server: StartNameSe
         targets = [target.endpoint for target in running.status().targets]
         running.list.take_names(listed)
     assert targets == [str(endpoint) for endpoint in listed]
-    assert [server.unregistrations[0].reason for server in (first, second, third)] == [UNREGISTERED] * 3
+    assert [server.unregistrations[0].reason for server in (first, second, third)] == [REMOVAL_REASON_UNREGISTERED] * 3
     assert len(second.registrations) == 1
     assert [len(server.unregistrations) for server in (first, second, third)] == [1, 1, 1]
 
@@ -226,9 +208,7 @@ def test_filter_servers_are_registered_as_they_come_and_go(server: FakeNameServe
     assert all(request.HasField("filter_servers") for request in server.registrations)
 
 
-def test_ordered_topics_of_a_name_server_are_registered_so(
-    server: FakeNameServer, agent: StartAgent, tmp_path: Path
-) -> None:
+def test_ordered_topics_of_a_name_server_are_registered_so(server: FakeNameServer, agent: StartAgent) -> None:
     server.order_topic_config = {"T": "broker-a:4", "unknown": "broker-a:4"}
     with agent(server) as running:
         put_topic(running.topics, TopicConfig("T", 4, 4, 6))
@@ -236,8 +216,6 @@ def test_ordered_topics_of_a_name_server_are_registered_so(
         server.wait_until(lambda: len(server.registrations) >= 3)
         table = running.topics.table
     assert [topic.topic_name for topic in table.topics if topic.order] == ["T"]
-    saved = json.loads((tmp_path / "own" / "topics.json").read_text())
-    assert saved["topicConfigTable"]["T"]["order"] is True
 
 
 # The listener for clients: members, and peers without an answer.
@@ -276,7 +254,7 @@ def members(stub: ClientServiceStub) -> list[str]:
     return list(stub.ListConsumerIds(request, timeout=TIMEOUT).client_ids)
 
 
-def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameServer, agent: StartAgent) -> None:
+def test_clients_are_listed_and_told_of_members_and_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
     with agent(server) as running, clients_of(running) as stub:
         first, second = Channel(stub, "b"), Channel(stub, "a")
         assert first.beat() == [GROUP]
@@ -295,6 +273,16 @@ def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameSe
         second.events.cancel()
         assert first.told() == GROUP
         assert members(stub) == ["b"]
+        producer = client_pb.ProducerData(group_name="p")
+        stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
+        (plain,) = stub.ListProducerConnections(
+            client_pb.ListProducerConnectionsRequest(producer_group="p")
+        ).connections
+        assert (plain.client_id, plain.has_channel) == ("plain", False)
+        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
+        running.controller.stop()
+        assert next(first.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
+        assert list(first.events) == []
     assert [connection.client_id for connection in answer.connections] == ["a", "b"]
     assert [subscription.topic for subscription in answer.subscriptions] == ["TopicTest"]
     assert answer.consume_type == client_pb.CONSUME_TYPE_PASSIVELY
@@ -304,36 +292,18 @@ def test_members_are_listed_and_told_when_one_joins_or_leaves(server: FakeNameSe
     assert 0 <= time.time() - connection.last_heartbeat_at_millis / 1000 < 60
 
 
-def test_a_client_that_answers_no_ping_is_cut(
+def test_clients_that_answer_no_ping_are_cut_and_silent_ones_scanned_away(
     server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "KEEPALIVE_SECONDS", 0.5)
-    with agent(server) as running, socket.create_connection(running.controller.listening_on, TIMEOUT) as peer:
+    for limit, seconds in (("KEEPALIVE_SECONDS", 0.5), ("SCAN_SECONDS", 0.05), ("CLIENT_SILENCE_SECONDS", 0.1)):
+        monkeypatch.setattr(limits, limit, seconds)
+    with (
+        agent(server) as running,
+        clients_of(running) as stub,
+        socket.create_connection(running.controller.listening_on, TIMEOUT) as peer,
+    ):
+        (closing,) = Channel(stub, "silent").events
+        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
         peer.sendall(hello() + call(OF_LISTENERS["clients"].watch, 1))
         while peer.recv(1_000):
             pass
-
-
-def test_a_silent_client_leaves_by_a_scan_of_the_listener(
-    server: FakeNameServer, agent: StartAgent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(limits, "SCAN_SECONDS", 0.05)
-    monkeypatch.setattr(limits, "CLIENT_SILENCE_SECONDS", 0.1)
-    with agent(server) as running, clients_of(running) as stub:
-        (closing,) = Channel(stub, "silent").events
-        assert closing.closing.reason == client_pb.ClientChannelClosing.REASON_IDLE
-
-
-def test_a_producer_is_listed_and_a_channel_told_of_the_shutdown(server: FakeNameServer, agent: StartAgent) -> None:
-    with agent(server) as running, clients_of(running) as stub:
-        producer = client_pb.ProducerData(group_name="p")
-        stub.Heartbeat(client_pb.HeartbeatRequest(client_id="plain", producer_groups=[producer]))
-        (plain,) = stub.ListProducerConnections(
-            client_pb.ListProducerConnectionsRequest(producer_group="p")
-        ).connections
-        assert (plain.client_id, plain.has_channel) == ("plain", False)
-        channel = Channel(stub, "client")
-        assert health_of(running.controller.listening_on, CLIENT_SERVICE.full_name) == SERVING
-        running.controller.stop()
-        assert next(channel.events).closing.reason == client_pb.ClientChannelClosing.REASON_SHUTDOWN
-        assert list(channel.events) == []

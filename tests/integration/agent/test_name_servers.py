@@ -9,8 +9,9 @@ import zlib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.client import HTTPException
 from itertools import pairwise
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Self
 
 import grpc
@@ -28,6 +29,7 @@ from broker_agent.errors import NameServerError
 from broker_agent.name_server import NamesrvTarget
 from broker_agent.name_server_status import NameServerStatus
 from broker_agent.namesrv_list import FETCH_PERIOD_SECONDS, MAX_LIST_BYTES, namesrv_list_of
+from broker_agent.namesrv_list import address_server as address_server_at
 from broker_agent.observability import NameServerCalls
 from broker_agent.registration import body_crc32
 from broker_agent.timing import JITTER, Timing
@@ -45,9 +47,11 @@ from tests.support.virtual_clock import VirtualClock, agent_timing
 class FanOut(ExitStack):
     """Targets for the name servers, started, with an open channel where there is a name server."""
 
-    def __init__(self, *servers: FakeNameServer, compressed: bool = False, rng: random.Random | None = None) -> None:
+    def __init__(self, *servers: FakeNameServer, compressed: bool = False) -> None:
         super().__init__()
-        self.timing = Timing(rng=rng or random.Random())
+        # With this seed, a second pause in a row is longer than any first one.
+        self.timing = Timing(rng=random.Random(5), wait=self._wait)
+        self.waits: list[float] = []
         self.wanted: list[NamesrvTarget] = []
         self.listed = tuple(server.endpoint for server in servers)
         self.content = registration()
@@ -62,6 +66,10 @@ class FanOut(ExitStack):
         )
         self.api.follow_list(open_now=False)
         self.targets = self.api.targets
+
+    def _wait(self, event: threading.Event, seconds: float) -> bool:
+        self.waits.append(seconds)
+        return event.wait(seconds)
 
     def __enter__(self) -> Self:
         self.callback(self.api.close)
@@ -131,28 +139,14 @@ def test_a_channel_that_is_silent_or_gone_is_replaced(server: FakeNameServer, mo
     assert [request.channel_id for request in server.registrations] == ["ns-2", "ns-3"]
 
 
-class LongestPauses(random.Random):
-    """Chance that always gives the longest pause, and keeps it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.longest: list[float] = []
-
-    def uniform(self, a: float, b: float) -> float:
-        if a < b:
-            self.longest.append(b)
-        return b
-
-
-def test_the_pause_before_a_channel_is_short_again_once_registered(server: FakeNameServer) -> None:
-    chance = LongestPauses()
-    with FanOut(server, rng=chance) as fan_out:
-        for opened in (2, 3, 4):
-            if opened == 4:
-                fan_out.register(force=True)
-            server.end_channels()
-            fan_out.wait_until_wanted(opened)
-        assert chance.longest == [0.2, 0.4, 0.2]
+def test_the_pause_before_a_channel_is_short_again_once_registered(server: FakeNameServer, fan_out: FanOut) -> None:
+    for opened in (2, 3, 4):
+        if opened == 4:
+            fan_out.register(force=True)
+        server.end_channels()
+        fan_out.wait_until_wanted(opened)
+    first, second, after_registration = fan_out.waits
+    assert max(first, after_registration) <= 0.2 < second <= 0.4
 
 
 def test_a_defect_of_a_channel_does_not_end_its_thread(server: FakeNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,7 +285,7 @@ def test_close_ends_the_leave_from_a_name_server_that_hangs(server: FakeNameServ
     assert time.monotonic() - begun < TIMEOUT / 4
 
 
-def test_an_unregistration_reaches_all_or_ends_the_channel(name_server: StartNameServer) -> None:
+def test_an_unregistration_that_fails_is_tried_again_or_ends_the_channel(name_server: StartNameServer) -> None:
     hanging, other = name_server("hanging"), name_server("other")
     with FanOut(hanging, other) as fan_out:
         fan_out.register(force=True)
@@ -300,22 +294,16 @@ def test_an_unregistration_reaches_all_or_ends_the_channel(name_server: StartNam
         fan_out.api.register_broker(fan_out.targets[0])  # the unregistration follows it
         hanging.wait_until(lambda: len(hanging.registrations) == 2)
         fan_out.api.register_seconds = TIMEOUT / 5
+        other.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
         fan_out.api.unregister_broker_all()
         assert fan_out.register(force=True) == ()
         hanging.wait_until(lambda: hanging.channels_opened == 2)
         assert not fan_out.targets[0].state.report().registered
         hanging.answer_again()
         hanging.wait_until(lambda: list(hanging.open_channels) == ["hanging-2"])
-    for server in (hanging, other):
-        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)]
+    for server, times in ((hanging, 1), (other, 2)):
+        assert [(r.broker, r.generation) for r in server.unregistrations] == [(STATE.identity(), 1)] * times
     assert (other.channels_opened, len(hanging.registrations), len(other.registrations)) == (1, 2, 1)
-
-
-def test_an_unregistration_that_fails_in_passing_is_tried_again(server: FakeNameServer, fan_out: FanOut) -> None:
-    fan_out.register(force=True)
-    server.refuse_next = [RichError(grpc.StatusCode.UNAVAILABLE, "not now", "OVERLOADED", "namesrv")]
-    fan_out.api.unregister_broker_all()
-    assert (len(server.unregistrations), server.channels_opened) == (2, 1)
 
 
 ROUND_SECONDS = TIMEOUT / 10
@@ -357,42 +345,42 @@ def test_scenarios_63_and_65_only_changed_and_in_time_is_in_the_results(name_ser
 # An address server: asked after 10 s, then every 120 s. An invalid answer is ignored.
 
 WHOLE = b"10.0.0.1:9876;10.0.0.2:9876"
-CHUNKED = ("Transfer-Encoding", "chunked")
+CHUNKED = "Transfer-Encoding: chunked"
 A_PERIOD = FETCH_PERIOD_SECONDS * (1 + JITTER)
 
 
-class Answer(BaseHTTPRequestHandler):
+def answer(body: bytes, *headers: str, status: str = "200 OK") -> bytes:
+    """An answer over HTTP, with the right Content-Length if no header is said."""
+    lines = [f"HTTP/1.1 {status}", *(headers or [f"Content-Length: {len(body)}"]), "", ""]
+    return "\r\n".join(lines).encode() + body
+
+
+class Asked(StreamRequestHandler):
     server: AddressServer
 
-    def do_GET(self) -> None:
-        self.server.asked.append((self.server.time.seconds, self.path))
-        self.send_response(self.server.status)
-        self.send_header("Location", "/elsewhere")
-        for header in self.server.headers or [("Content-Length", str(len(self.server.body)))]:
-            self.send_header(*header)
-        self.end_headers()
-        self.wfile.write(self.server.body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def handle(self) -> None:
+        request, *_headers = iter(self.rfile.readline, b"\r\n")
+        self.server.asked.append((self.server.time.seconds, request))
+        self.wfile.write(self.server.answer)
 
 
-class AddressServer(ThreadingHTTPServer):
-    """Answers as told, on loopback, and is asked on virtual time; remembers that, and what came of it."""
+class AddressServer(ThreadingTCPServer):
+    """Answers as told, on loopback. It remembers what it was asked and when, and what a list on virtual time told."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.status = 200
-        self.body = WHOLE
-        self.headers: list[tuple[str, str]] = []
-        """Instead of the right Content-Length."""
+        super().__init__(("127.0.0.1", 0), Asked)
+        self.answer = answer(WHOLE)
         self.time = VirtualClock(0.0)
-        self.asked: list[tuple[float, str]] = []
+        self.asked: list[tuple[float, bytes]] = []
         self.told: list[tuple[Endpoint, ...]] = []
-        url = f"http://127.0.0.1:{self.server_port}/rocketmq/nsaddr?unit=a"
-        self.list = namesrv_list_of(["10.0.9.9:9876", url], timing=agent_timing(self.time))
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/rocketmq/nsaddr?unit=a"
+        self.list = namesrv_list_of(["10.0.9.9:9876", self.url], timing=agent_timing(self.time))
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
+
+    def read(self) -> tuple[Endpoint, ...]:
+        """Asks it without the list."""
+        return address_server_at(self.url, Timing()).read()
 
 
 @pytest.fixture
@@ -404,66 +392,54 @@ def address_server() -> Iterator[AddressServer]:
         started.shutdown()
 
 
-def test_it_is_asked_after_10_seconds_and_then_every_120_with_jitter(address_server: AddressServer) -> None:
-    address_server.time.run(9.9)
-    assert address_server.asked == []
-    address_server.time.run(0.1)
-    assert address_server.asked == [(10.0, "/rocketmq/nsaddr?unit=a")]
-    address_server.time.run(100 * FETCH_PERIOD_SECONDS)
+def test_it_is_asked_after_10_s_then_every_120_and_faults_keep_the_list(address_server: AddressServer) -> None:
+    with capture_logs() as logs:
+        address_server.time.run(9.9)
+        assert address_server.asked == []
+        address_server.time.run(0.1)
+        assert address_server.asked == [(10.0, b"GET /rocketmq/nsaddr?unit=a HTTP/1.1\r\n")]
+        address_server.time.run(100 * FETCH_PERIOD_SECONDS)
+        address_server.answer = answer(b"1\r\n", CHUNKED)
+        address_server.time.run(2 * A_PERIOD)
+        address_server.answer = answer(WHOLE)
+        address_server.time.run(A_PERIOD)
+        address_server.shutdown()
+        address_server.server_close()
+        address_server.time.run(A_PERIOD)
     pauses = [after - before for (before, _), (after, _) in pairwise(address_server.asked)]
-    assert 95 <= len(pauses) <= 105
+    assert 97 <= len(pauses) <= 108
     assert 108.0 <= min(pauses) < 120.0 < max(pauses) <= 132.0
-
-
-def test_an_answer_is_told_when_it_differs_from_the_last_one(address_server: AddressServer) -> None:
-    address_server.time.run(3 * A_PERIOD)
+    bad = ("namesrv_list_bad", ["10.0.0.1:9876", "10.0.0.2:9876"])
+    said = [(entry["event"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
+    assert said == [bad, ("namesrv_list_ok", None), bad]
     assert address_server.told == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
-    address_server.body = b"10.0.0.3:9876;\n"
-    address_server.time.run(3 * A_PERIOD)
-    assert address_server.told[1:] == [parse_endpoints("10.0.0.3:9876")]
-    address_server.body = b"10.0.9.9:9876"  # the list before the first answer
-    address_server.time.run(A_PERIOD)
-    assert address_server.told[2:] == [parse_endpoints("10.0.9.9:9876")]
-    address_server.headers = [CHUNKED]
-    address_server.body = b"5\r\n%s\r\n%x\r\n%s\r\n0\r\n\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
-    address_server.time.run(A_PERIOD)
-    assert address_server.told[3:] == [parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")]
 
 
-LENGTH = ("Content-Length", str(len(WHOLE)))
+CHUNKS = b"5\r\n%s\r\n%x\r\n%s\r\n" % (WHOLE[:5], len(WHOLE) - 5, WHOLE[5:])
+
+
+@pytest.mark.parametrize("good", [answer(WHOLE), answer(WHOLE + b";\n"), answer(CHUNKS + b"0\r\n\r\n", CHUNKED)])
+def test_an_answer_of_a_declared_length_or_in_chunks_is_read(address_server: AddressServer, good: bytes) -> None:
+    address_server.answer = good
+    assert address_server.read() == parse_endpoints("10.0.0.1:9876 10.0.0.2:9876")
 
 
 @pytest.mark.parametrize(
-    ("status", "headers", "body", "problem"),
+    ("problem", "bad"),
     [
-        (200, [], b"<html><body>Welcome</body></html>", "has no port"),
-        (200, [], b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
-        (302, [], WHOLE, "answered 302, not 200"),
-        (200, [LENGTH], WHOLE[:26], "the answer was cut after 26 of 27 bytes"),
-        (200, [("X-Nothing", "")], WHOLE, "neither Content-Length nor chunks"),
-        (200, [("Content-Length", "-1")], WHOLE, "neither Content-Length nor chunks"),
-        (200, [("Content-Length", str(10**12))], WHOLE, "are declared"),
-        (200, [CHUNKED], b"%x\r\n%s\r\n" % (len(WHOLE), WHOLE), "IncompleteRead"),
-        (200, [CHUNKED], b"fffffff\r\n" + b" " * (MAX_LIST_BYTES + 1), "more than 65536 bytes"),
+        ("has no port", answer(b"<html><body>Welcome</body></html>")),
+        ("more than 65536 bytes: 65537 are declared", answer(b" " * (MAX_LIST_BYTES + 1))),
+        ("answered 302, not 200", answer(WHOLE, "Location: /elsewhere", status="302 Found")),
+        ("the answer was cut after 26 of 27 bytes", answer(WHOLE)[:-1]),
+        ("neither Content-Length nor chunks", answer(WHOLE, "X-Nothing: ")),
+        ("neither Content-Length nor chunks", answer(WHOLE, "Content-Length: -1")),
+        ("IncompleteRead", answer(CHUNKS, CHUNKED)),
+        ("more than 65536 bytes", answer(b"fffffff\r\n" + b" " * (MAX_LIST_BYTES + 1), CHUNKED)),
     ],
 )
-def test_a_bad_answer_keeps_the_list_and_is_logged_once(
-    address_server: AddressServer, status: int, headers: list[tuple[str, str]], body: bytes, problem: str
+def test_an_answer_that_may_be_cut_or_is_no_list_is_refused(
+    address_server: AddressServer, problem: str, bad: bytes
 ) -> None:
-    address_server.status, address_server.headers, address_server.body = status, headers, body
-    with capture_logs() as logs:
-        address_server.time.run(2 * A_PERIOD)
-    assert len(address_server.asked) >= 2
-    assert address_server.told == []
-    assert [entry["event"] for entry in logs] == ["namesrv_list_bad"]
-    assert problem in logs[0]["error"]
-    assert logs[0]["kept"] == ["10.0.9.9:9876"]
-
-
-def test_a_server_that_is_not_there_changes_nothing(address_server: AddressServer) -> None:
-    address_server.shutdown()
-    address_server.server_close()
-    with capture_logs() as logs:
-        address_server.time.run(A_PERIOD)
-    assert address_server.told == []
-    assert "refused" in logs[0]["error"]
+    address_server.answer = bad
+    with pytest.raises((ValueError, HTTPException), match=problem):
+        address_server.read()

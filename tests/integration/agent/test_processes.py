@@ -17,6 +17,7 @@ from broker_agent_api.v1 import broker_agent_service_pb2 as agent_pb
 from broker_agent_api.v1 import client_service_pb2
 from broker_agent_api.v1.client_service_pb2_grpc import ClientServiceStub
 from grpc_health.v1 import health_pb2, health_pb2_grpc
+from namesrv_api.v1 import route_data_pb2
 from typer.testing import CliRunner, Result
 
 from broker_agent.broker_probe import connect_to
@@ -27,8 +28,8 @@ from broker_agent.topics.topics_json import encode_topics
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.grpc_errors import RichError
 from namesrv_common.process.program import without_others
+from namesrv_common.topic_names import MAX_LABELS
 from tests.support import metrics_page
-from tests.support.fakes import scripted_namesrv
 from tests.support.fakes.registering_name_server import FakeNameServer
 from tests.support.hostile.frames import OF_LISTENERS, call, hello
 from tests.support.patience import TIMEOUT
@@ -66,17 +67,6 @@ def test_an_agent_that_registers_in_vain_stops_trying_and_unregisters(server: Fa
     assert server.unregistrations
 
 
-def test_registrations_are_compressed_if_so_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    only_plain = ("grpc.compression_enabled_algorithms_bitset", 1)
-    monkeypatch.setattr(scripted_namesrv, "OPTIONS", [*scripted_namesrv.OPTIONS, only_plain])
-    with (
-        FakeNameServer() as server,
-        Agent(str(server.endpoint), "--compressed-register") as agent,
-        agent.connect() as status,
-    ):
-        assert "gzip" in status.target(server.endpoint).last_error
-
-
 # Agents and name servers of every kind: whatever one of them does, the others are registered with as if alone.
 
 
@@ -106,9 +96,10 @@ def test_stopped_dead_busy_or_slow_name_servers_delay_no_other() -> None:
             assert agent.terminate() == 0
 
 
-# The agent watches its broker: a dead one leaves the routes though its agent lives, and comes back by itself.
+# The agent watches its broker: a dead one is unregistered though its agent lives, and comes back by itself.
 
 ELSEWHERE = "10.0.0.1:10911"
+BROKER_DOWN, UNREGISTERED = route_data_pb2.REMOVAL_REASON_BROKER_DOWN, route_data_pb2.REMOVAL_REASON_UNREGISTERED
 
 
 def standing_in(endpoint: Endpoint) -> socket.socket:
@@ -116,31 +107,39 @@ def standing_in(endpoint: Endpoint) -> socket.socket:
     return socket.create_server(endpoint, backlog=4_096)
 
 
-def test_a_broker_is_routed_just_as_long_as_it_listens() -> None:
+def test_a_broker_is_registered_just_as_long_as_it_listens(server: FakeNameServer) -> None:
     with (
         held_port() as place,
-        NamesrvProcess(*NEVER_SCAN) as server,
-        server.connect() as client,
-        Agent(str(server.endpoint), f"--probe-addr={place}", broker_addr=ELSEWHERE, probe="tcp") as agent,
-        agent.connect() as status,
+        Agent(
+            str(server.endpoint), f"--probe-addr={place}", "--probe-failures=2", broker_addr=ELSEWHERE, probe="tcp"
+        ) as agent,
+        agent.connect() as calls,
     ):
         assert agent.events("broker_not_up")
-        assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
-        assert server.events("broker_registered") == []
+        assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        assert server.registrations == []
         with standing_in(place) as broker:
-            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
-            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
+            server.wait_until(lambda: len(server.registrations) == 1)
+            assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_UP
             broker.close()
-            eventually(client.route, lambda route: route is None)
-            assert server.wait_for("broker_removed")["reason"] == "BROKER_DOWN"
-            assert status.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+            server.wait_until(lambda: len(server.unregistrations) == 1)
+            assert calls.status().broker_probe == agent_pb.BROKER_PROBE_STATE_DOWN
+        server.end_channels()
+        server.wait_until(lambda: server.channels_opened == 2)
+        eventually(lambda: calls.target(server.endpoint).channel_open)
+        permission = agent_pb.UpdateBrokerPermissionRequest(broker_permission=4)
+        changed = calls.agent.UpdateBrokerPermission(permission, timeout=TIMEOUT)
+        assert (changed.accepted_count, changed.target_count) == (0, 1)
+        assert (len(server.registrations), server.queries) == (1, [])
         with standing_in(place):
-            eventually(client.addrs, lambda addrs: addrs == {0: ELSEWHERE})
-        # Each change is said once, although the broker was looked at every second.
-        eventually(
-            lambda: [len(agent.events(event)) for event in ("broker_down", "broker_up")],
-            lambda counts: counts == [1, 2],
-        )
+            server.wait_until(lambda: len(server.registrations) == 2)
+            assert agent.terminate() == 0
+    # Each change is said once, although the broker was looked at every second.
+    assert len(agent.events("broker_up")) == 2
+    assert [line["failures"] for line in agent.events("broker_down")] == [2]
+    assert [request.reason for request in server.unregistrations] == [BROKER_DOWN, UNREGISTERED]
+    assert server.registrations[1].channel_id == "ns-2"
+    assert max(config.perm for config in server.registrations[1].topic_configs) == 4
 
 
 def test_a_tcp_probe_does_not_take_its_own_connection_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -237,9 +236,6 @@ def test_the_shipped_file_registers_a_broker_that_has_written_nothing_yet(tmp_pa
 
 # Half requests and floods of connections hold neither listener of an agent.
 
-CALLS = 4
-"""Of each connection."""
-
 
 def test_more_half_requests_than_threads_keep_nobody_from_an_answer() -> None:
     with NamesrvProcess() as server, Agent(str(server.endpoint)) as agent, ExitStack() as held:
@@ -247,7 +243,7 @@ def test_more_half_requests_than_threads_keep_nobody_from_an_answer() -> None:
             path = OF_LISTENERS[listener].lookup
             for _ in range(THREADS):
                 peer = held.enter_context(socket.create_connection(endpoint, timeout=20))
-                peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(CALLS)))
+                peer.sendall(hello() + b"".join(call(path, 1 + 2 * number, None) for number in range(4)))
                 assert peer.recv(1)  # its settings: it has what was sent
             with grpc.insecure_channel(str(endpoint)) as channel:
                 health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=20)
@@ -350,37 +346,52 @@ def serve(env: dict[str, str] | None = None, *more: str, **changes: str | None) 
 
 
 @pytest.mark.parametrize(
-    ("flag", "value", "expected"),
+    ("flags", "expected"),
     [
-        ("broker_id", "x", "setting broker_id: Input should be a valid integer"),
-        ("broker_addr", "127.0.0.1", "setting broker_addr: address '127.0.0.1' has no port: write host:port"),
-        ("ha_server_addr", "h:0", "setting ha_server_addr: address 'h:0' has port '0', not a number from 1 to 65535"),
-        ("broker_name", "a\tb", r"setting broker_name: 'a\tb' has characters that are not printable"),
-        ("cluster", "c" * 256, f"setting cluster: {'c' * 40!r}... has 256 bytes, at most 255"),
-        ("broker_permission", "8", "setting broker_permission: Input should be less than or equal to 7 (got '8')"),
-        ("namesrv", "file:/no/list", "setting namesrv: /no/list: No such file or directory"),
-        ("probe", "udp", "setting probe: Input should be 'tcp' or 'none' (got 'udp')"),
-        ("metrics_listen", "nowhere", "setting metrics_listen: address 'nowhere' has no port: write host:port"),
-        ("fast_listen", "10918", "setting fast_listen: address '10918' has no port: write host:port"),
-        ("topics", "/no/topics.json", "/no/topics.json: No such file or directory"),
-        ("listen", "127.0.0.1", "setting listen: address '127.0.0.1' has no port: write host:port"),
-        ("register_name_server_period_millis", "0", "setting register_name_server_period_millis: "),
+        ("--broker-id x", "setting broker_id: Input should be a valid integer"),
+        ("--broker-addr 127.0.0.1", "setting broker_addr: address '127.0.0.1' has no port: write host:port"),
+        ("--ha-server-addr h:0", "setting ha_server_addr: address 'h:0' has port '0', not a number from 1 to 65535"),
+        ("--broker-name a\tb", r"setting broker_name: 'a\tb' has characters that are not printable"),
+        (f"--cluster {'c' * 256}", f"setting cluster: {'c' * 40!r}... has 256 bytes, at most 255"),
+        ("--broker-permission 8", "setting broker_permission: Input should be less than or equal to 7 (got '8')"),
+        ("--namesrv file:/no/list", "setting namesrv: /no/list: No such file or directory"),
+        ("--probe udp", "setting probe: Input should be 'tcp' or 'none' (got 'udp')"),
+        ("--metrics-listen nowhere", "setting metrics_listen: address 'nowhere' has no port: write host:port"),
+        ("--fast-listen 10918", "setting fast_listen: address '10918' has no port: write host:port"),
+        ("--topics /no/topics.json", "/no/topics.json: No such file or directory"),
+        ("--listen 127.0.0.1", "setting listen: address '127.0.0.1' has no port: write host:port"),
+        ("--register-name-server-period-millis 0", "setting register_name_server_period_millis: "),
+        (f"--label rack={'v' * 64}", "setting label: has the key 'rack', whose value has 64 characters, at most 63"),
+        ("--label rack", "setting label: 'rack' has no '='; write key=value"),
+        ("--label rack=r1 --label rack=r2", "setting label: has the key 'rack' twice"),
+        (" ".join(f"--label k{n}=" for n in range(MAX_LABELS + 1)), "setting label: has 17 labels, at most 16"),
+        ("--tls-cert c", "tls_cert is set, but tls_key is not"),
+        ("--tls-key k", "tls_key is set, but tls_cert is not"),
+        ("--tls-client-ca ca", "tls_client_ca is set, but tls_cert is not"),
+        ("--token-file t", "token_file is set, but tls_ca is not"),
+        ("--tls-server-name n", "tls_server_name is set, but tls_ca is not"),
+        ("--master-token-file t --tls-ca ca", "master_token_file is set, but not tls_ca and tls_cert"),
     ],
 )
-def test_a_bad_setting_is_one_line_and_exit_code_2(flag: str, value: str | None, expected: str) -> None:
-    result = serve(None, **{flag: value})
+def test_a_bad_setting_is_one_line_and_exit_code_2(flags: str, expected: str) -> None:
+    result = serve({"BROKER_AGENT_NAMESRV": "127.0.0.1:9876"}, *flags.split(" "), namesrv=None)
     assert result.exit_code == 2
     assert result.stderr.startswith(f"broker-agent: {expected}")
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
 
 
-def test_an_environment_variable_is_a_plain_list_and_a_flag_wins_over_it() -> None:
-    env = {"BROKER_AGENT_NAMESRV": "a:1;b:2", "BROKER_AGENT_CLUSTER": "c1"}
-    from_env = serve(env, "--print-config", namesrv=None)
-    assert {'namesrv = ["a:1", "b:2"]', 'cluster = "c1"'} <= set(from_env.stdout.splitlines())
-    from_flag = serve(env, "--namesrv", "d:4", "--print-config", cluster="c2")
-    assert {'namesrv = ["127.0.0.1:9876", "d:4"]', 'cluster = "c2"'} <= set(from_flag.stdout.splitlines())
+def test_a_list_is_the_same_in_variable_flags_and_file_and_a_flag_wins(tmp_path: Path) -> None:
+    env = {"BROKER_AGENT_NAMESRV": "a:1;b:2", "BROKER_AGENT_CLUSTER": "c1", "BROKER_AGENT_LABEL": "row=7,rack=r1"}
+    from_env, labels = serve(env, "--print-config", namesrv=None), 'label = ["rack=r1", "row=7"]'
+    assert {'namesrv = ["a:1", "b:2"]', 'cluster = "c1"', labels} <= set(from_env.stdout.splitlines())
+    from_flag = serve(
+        env, *["--namesrv", "d:4", "--label", "row=7", "--label", "rack=r1", "--print-config"], cluster="c2"
+    )
+    assert {'namesrv = ["127.0.0.1:9876", "d:4"]', 'cluster = "c2"', labels} <= set(from_flag.stdout.splitlines())
+    file = tmp_path / "agent.toml"
+    file.write_text(from_env.stdout, encoding="utf-8")
+    assert run("serve", "--config", str(file), "--print-config").stdout == from_env.stdout
 
 
 def test_a_health_check_finds_the_agent_by_the_brokers_port(server: FakeNameServer) -> None:

@@ -29,7 +29,7 @@ from namesrv_common.client.channels import ResponseLimits
 from namesrv_common.endpoints import Endpoint
 from namesrv_common.errors import limit_exceeded
 from namesrv_common.grpc_errors import RichError
-from tests.support.agents import MakeSettings, own_topics, put_topic, topic_agent
+from tests.support.agents import own_topics, put_topic, settings_of, topic_agent
 from tests.support.programs.processes import eventually
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
@@ -82,8 +82,8 @@ class Agent(TopicConfigServicer):
     def put(self, topic: pb.TopicConfig, **fields: Any) -> pb.CreateOrUpdateTopicResponse:
         return self.stub.CreateOrUpdateTopic(pb.CreateOrUpdateTopicRequest(topic_config=topic, **fields))
 
-    def chunks(self) -> list[pb.ListTopicsResponse]:
-        return list(self.stub.ListTopics(pb.ListTopicsRequest()))
+    def chunks(self, **fields: Any) -> list[pb.ListTopicsResponse]:
+        return list(self.stub.ListTopics(pb.ListTopicsRequest(**fields)))
 
 
 @pytest.fixture
@@ -153,7 +153,13 @@ def test_bad_fields_are_named_and_nothing_changes(
 
 def test_topics_come_in_order_in_messages_of_limited_size(topic_owner: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     [chunk] = topic_owner.chunks()
-    assert (chunk.data_version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
+    version = chunk.data_version
+    assert (version.counter, chunk.topic_count, len(chunk.topic_configs)) == (5, 10, 10)
+    [same] = topic_owner.chunks(unless_version=version)
+    assert same == pb.ListTopicsResponse(data_version=version, topic_count=10, unchanged=True)
+    version.state_version = 0
+    [other] = topic_owner.chunks(unless_version=version)
+    assert len(other.topic_configs) == 10
     two = 2 * topic_message(TOPICS[0]).ByteSize()
     for size, lengths in ((two, [2, 2, 2, 2, 1, 1]), (two - 1, [1] * 10), (1, [1] * 10)):
         monkeypatch.setattr(topic_service, "MAX_CHUNK_BYTES", size)
@@ -203,15 +209,6 @@ def test_lists_over_the_limit_are_refused_until_another_has_ended(path: Path, mo
             return False
 
         eventually(listed)
-
-
-def test_a_caller_with_the_current_version_gets_no_topics(topic_owner: Agent) -> None:
-    version = topic_owner.chunks()[0].data_version
-    [same] = topic_owner.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
-    assert (same.unchanged, len(same.topic_configs), same.data_version, same.topic_count) == (True, 0, version, 10)
-    version.state_version = 0
-    [other] = topic_owner.stub.ListTopics(pb.ListTopicsRequest(unless_version=version))
-    assert len(other.topic_configs) == 10
 
 
 def test_scenario_67_versions_are_equal_only_if_all_their_parts_are() -> None:
@@ -386,6 +383,6 @@ def test_a_table_that_is_not_whole_and_good_or_too_large_is_not_taken(
     ],
 )
 def test_the_masters_agent_is_where_the_setting_says_or_beside_the_master(
-    settings: MakeSettings, given: dict[str, Any], master_addr: str, expected: Endpoint | None
+    given: dict[str, Any], master_addr: str, expected: Endpoint | None
 ) -> None:
-    assert settings(**given).agent_of_master(master_addr, own_port=7) == expected
+    assert settings_of(**given).agent_of_master(master_addr, own_port=7) == expected

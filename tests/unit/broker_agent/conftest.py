@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.support.agents import _no_thread_is_left, settings
+from tests.support.agents import _no_thread_is_left
 
-__all__ = ["_no_thread_is_left", "settings"]  # pytest finds fixtures by their names in this module
+__all__ = ["_no_thread_is_left"]  # pytest finds fixtures by their names in this module

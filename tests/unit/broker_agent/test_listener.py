@@ -102,29 +102,19 @@ class Request:
     """What a call is given."""
 
 
-class Blocked:
-    """A call that blocks until it is let, and returns what it was given."""
-
-    def __init__(self) -> None:
-        self.begun = threading.Semaphore(0)
-        self.lets = threading.Event()
-
-    def __call__(self, request: object) -> object:
-        self.begun.release()
-        assert self.lets.wait(TIMEOUT)
-        return request
-
-    async def until_begun(self) -> None:
-        assert await asyncio.to_thread(self.begun.acquire, timeout=TIMEOUT)
-
-
 @pytest.mark.parametrize("callers_leave", [False, True])
 async def test_calls_that_are_cancelled_or_fail_leave_nothing_behind(*, callers_leave: bool) -> None:
-    threads, call = CallThreads(2, "calls"), Blocked()
+    threads, begun, lets = CallThreads(2, "calls"), threading.Semaphore(0), threading.Event()
+
+    def call(request: object) -> object:
+        begun.release()
+        assert lets.wait(TIMEOUT)
+        return request
+
     async with asyncio.timeout(TIMEOUT):
         working = [asyncio.create_task(threads.run(call, number)) for number in range(2)]
         for task in working:
-            assert await asyncio.to_thread(call.begun.acquire, timeout=TIMEOUT)
+            assert await asyncio.to_thread(begun.acquire, timeout=TIMEOUT)
             if callers_leave:
                 task.cancel()
         requests = [Request() for _ in range(50)]
@@ -138,7 +128,7 @@ async def test_calls_that_are_cancelled_or_fail_leave_nothing_behind(*, callers_
         await asyncio.sleep(0)  # the loop drops its last callbacks
         gc.collect()
         assert not kept
-        call.lets.set()
+        lets.set()
         for _ in range(3):
             with pytest.raises(TypeError, match="argument: 'request'"):
                 await threads.run(call)

@@ -22,33 +22,13 @@ from broker_agent.namesrv_list import (
     addresses_of,
     check_namesrv,
     list_file,
-    namesrv_list_of,
     parse_list,
 )
 from namesrv_common.endpoints import Endpoint
-from namesrv_common.files.watched_file import CHECK_SECONDS
 from tests.support.patience import TIMEOUT
 from tests.support.virtual_clock import VirtualClock, agent_timing
 
 MANY = [f"10.0.0.{i}:9876" for i in range(MAX_NAME_SERVERS + 1)]
-
-
-class NameSystem:
-    """A DNS with the answers of the test."""
-
-    def __init__(self, **addresses: str) -> None:
-        self.addresses = {host: hosts.split() for host, hosts in addresses.items()}
-        self.asked: list[str] = []
-
-    def set(self, host: str, addresses: str) -> None:
-        """The addresses behind a host, separated by blanks. A host that was never set is not known."""
-        self.addresses[host] = addresses.split()
-
-    def resolve(self, name: Endpoint) -> tuple[Endpoint, ...]:
-        self.asked.append(name.host)
-        if name.host not in self.addresses:
-            raise OSError(f"{name.host} is not known")
-        return tuple(Endpoint(host, name.port) for host in sorted(self.addresses[name.host]))
 
 
 def endpoints(text: str) -> tuple[Endpoint, ...]:
@@ -108,15 +88,8 @@ def test_a_list_is_ascii_and_has_a_longest_length() -> None:
         parse_list(b"a:1\xff")
 
 
-def test_an_error_of_a_file_names_the_file(tmp_path: Path) -> None:
-    file = tmp_path / "list"
-    file.write_text("a:x")
-    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: address 'a:x' has port 'x'"):
-        list_file(file)
-
-
 @pytest.mark.parametrize("broken", [b"b:1;;c:2\n", b"x" * 100_000, None])
-def test_a_mounted_file_is_followed_and_its_list_kept_while_it_is_broken(tmp_path: Path, broken: bytes | None) -> None:
+def test_a_mounted_file_is_read_again_and_named_while_it_is_broken(tmp_path: Path, broken: bytes | None) -> None:
     def mount(version: str, content: bytes | None) -> None:
         """Turns the link to the present folder, as a ConfigMap does."""
         (tmp_path / version).mkdir()
@@ -128,25 +101,17 @@ def test_a_mounted_file_is_followed_and_its_list_kept_while_it_is_broken(tmp_pat
     mount("..1", b"10.0.0.1:1\n")
     file = tmp_path / "list"
     file.symlink_to("..data/list")
-    time, told = VirtualClock(), list[tuple[Endpoint, ...]]()
-    namesrv = namesrv_list_of([f"file:{file}"], timing=agent_timing(time))
-    with capture_logs() as logs:
-        namesrv.start()
-        namesrv.on_change = lambda: told.append(namesrv.endpoints)
-        time.settle(1)
-        for version, content in (("..2", broken), ("..3", b"10.0.0.1:1\n")):
-            mount(version, content)
-            time.run(4 * CHECK_SECONDS)  # a changed file has to look the same twice
-        assert told == []
-        mount("..4", b"10.0.0.2:1\n")
-        time.run(2 * CHECK_SECONDS)
-        namesrv.stop()
-    assert told == [endpoints("10.0.0.2:1")]
-    said = [(entry["event"], entry["source"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
-    assert said == [
-        ("namesrv_list_bad", str(file), ["10.0.0.1:1"]),
-        ("namesrv_list_ok", str(file), None),
-    ]
+    source = list_file(file)
+    assert source.read() == endpoints("10.0.0.1:1")
+    mount("..2", broken)
+    assert source.read() == endpoints("10.0.0.1:1"), "a changed file has to look the same twice"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: "):
+            source.read()
+    mount("..3", b"10.0.0.2:1\n")
+    with pytest.raises(ValueError, match=f"^{re.escape(str(file))}: "):
+        source.read()
+    assert source.read() == endpoints("10.0.0.2:1")
 
 
 def test_scenario_66_the_addresses_of_localhost_include_127_0_0_1() -> None:
@@ -164,28 +129,32 @@ def test_a_label_that_the_dns_cannot_carry_is_an_os_error() -> None:
         addresses_of(Endpoint("a" * 64, 1))
 
 
-class Following:
-    """A list on virtual time that has what the test says, and what its listener was told."""
+class NameSystem:
+    """A DNS with the answers of the test, a list on virtual time that asks it, and what its listener was told."""
 
-    def __init__(self, system: NameSystem) -> None:
+    def __init__(self) -> None:
+        self.addresses = {"ns": ["10.0.0.1", "10.0.0.2"], "other": ["10.0.1.1"]}
+        """A host that is not in it is not known."""
+        self.asked: list[str] = []
         self.time = VirtualClock()
         self.told: list[tuple[Endpoint, ...]] = []
-        self.list = NamesrvList(endpoints("ns:1"), None, agent_timing(self.time), system.resolve)
+        self.list = NamesrvList(endpoints("ns:1"), None, agent_timing(self.time), self.resolve)
         self.list.start()
         self.list.on_change = lambda: self.told.append(self.list.endpoints)
 
-    def say(self, text: str) -> None:
+    def resolve(self, name: Endpoint) -> tuple[Endpoint, ...]:
+        self.asked.append(name.host)
+        if name.host not in self.addresses:
+            raise OSError(f"{name.host} is not known")
+        return tuple(Endpoint(host, name.port) for host in self.addresses[name.host])
+
+    def list_is(self, text: str) -> None:
         self.list.take_names(endpoints(text))
 
 
 @pytest.fixture
-def system() -> NameSystem:
-    return NameSystem(ns="10.0.0.1 10.0.0.2", other="10.0.1.1")
-
-
-@pytest.fixture
-def following(system: NameSystem) -> Iterator[Following]:
-    started = Following(system)
+def system() -> Iterator[NameSystem]:
+    started = NameSystem()
     yield started
     started.list.stop()
 
@@ -193,59 +162,58 @@ def following(system: NameSystem) -> Iterator[Following]:
 LONGEST_PERIOD = RESOLVE_PERIOD_SECONDS * (1 + RESOLVE_JITTER)
 
 
-def test_a_name_is_looked_up_again_each_period_with_jitter(following: Following, system: NameSystem) -> None:
-    following.time.run(100 * RESOLVE_PERIOD_SECONDS)
-    assert 95 <= len(system.asked) <= 106
-    assert following.told == []
-
-
-def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(following: Following, system: NameSystem) -> None:
+def test_an_address_goes_once_two_lookups_in_a_row_lacked_it(system: NameSystem) -> None:
     for turn in range(20):
         asked = len(system.asked)
-        system.set("ns", f"10.0.0.{1 + turn % 2}")
+        system.addresses["ns"] = [f"10.0.0.{1 + turn % 2}"]
         while len(system.asked) == asked:
-            following.time.run(1.0)
-    assert following.told == []
-    following.time.run(LONGEST_PERIOD)
-    assert following.told == [endpoints("10.0.0.2:1")]
+            system.time.run(1.0)
+    assert system.told == []
+    system.time.run(LONGEST_PERIOD)
+    assert system.told == [endpoints("10.0.0.2:1")]
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-def test_failed_and_empty_lookups_keep_the_addresses_and_are_logged_once(
-    following: Following, system: NameSystem, *, is_known: bool
+@pytest.mark.parametrize("nothing", [{}, {"new": []}], ids=["failed", "empty"])
+def test_lookups_without_an_address_keep_those_before_and_come_more_often(
+    system: NameSystem, nothing: dict[str, list[str]]
 ) -> None:
+    system.addresses |= nothing
     with capture_logs() as logs:
-        system.set("ns", "")
-        if not is_known:
-            del system.addresses["ns"]
-        following.time.run(20 * LONGEST_PERIOD)
-        system.set("ns", "10.0.0.1 10.0.0.2")
-        following.time.run(20 * LONGEST_PERIOD)
-    assert [entry["event"] for entry in logs] == ["namesrv_name_not_resolved", "namesrv_name_resolved_again"]
-    assert logs[0]["kept"] == ["10.0.0.1:1", "10.0.0.2:1"]
-    assert following.told == []
+        system.list_is("new:1")
+        assert system.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
+        system.time.run(10.0)
+        assert 4 <= system.asked.count("new") <= 6
+        system.addresses["new"] = ["10.0.2.2"]
+        system.time.run(2 * RESOLVE_PERIOD_SECONDS)
+        del system.addresses["new"]
+        system.addresses |= nothing
+        system.time.run(20 * LONGEST_PERIOD)
+        system.addresses["new"] = ["10.0.2.2"]
+        system.time.run(20 * LONGEST_PERIOD)
+    assert system.told == [endpoints("10.0.2.2:1")]
+    said = [(entry["event"], entry.get("kept")) for entry in logs if entry["event"] != "namesrv_list"]
+    assert said == [
+        ("namesrv_name_not_resolved", []),
+        ("namesrv_name_resolved_again", None),
+        ("namesrv_name_resolved", None),
+        ("namesrv_name_not_resolved", ["10.0.2.2:1"]),
+        ("namesrv_name_resolved_again", None),
+    ]
 
 
-def test_names_and_addresses_mix_and_each_counts_once(following: Following, system: NameSystem) -> None:
-    following.say("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
+def test_names_and_addresses_mix_and_each_counts_once(system: NameSystem) -> None:
+    system.list_is("10.0.9.9:1 ns:1 10.0.0.2:1 other:2 [::1]:3")
     expected = endpoints("10.0.9.9:1 10.0.0.1:1 10.0.0.2:1 10.0.1.1:2 [::1]:3")
-    assert (following.list.endpoints, following.told) == (expected, [expected])
+    assert (system.list.endpoints, system.told) == (expected, [expected])
     assert system.asked == ["ns", "other"], "a name that stays is not looked up anew"
-    following.say("other:2")
-    following.time.run(10 * RESOLVE_PERIOD_SECONDS)
+    system.list_is("other:2")
+    system.time.run(100 * RESOLVE_PERIOD_SECONDS)
     assert system.asked.count("ns") == 1, "a name that left the list is not looked up"
-    assert system.asked.count("other") > 5
-
-
-def test_unknown_names_replace_nothing_and_are_asked_for_more_often(following: Following, system: NameSystem) -> None:
-    following.say("unknown:1")
-    assert following.list.endpoints == endpoints("10.0.0.1:1 10.0.0.2:1")
-    assert following.told == []
-    following.time.run(10.0)
-    assert 4 <= system.asked.count("unknown") <= 6
-    system.set("unknown", "10.0.2.2")
-    following.time.run(2 * RESOLVE_PERIOD_SECONDS)
-    assert following.told == [endpoints("10.0.2.2:1")]
+    assert 95 <= system.asked.count("other") <= 107
+    assert system.told == [expected, endpoints("10.0.1.1:2")]
+    system.list.stop()
+    system.list_is("10.0.9.9:1")
+    assert system.told[2:] == [], "nobody is told anything after the end"
 
 
 def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameSystem) -> None:
@@ -274,16 +242,10 @@ def test_a_lookup_that_hangs_holds_up_only_the_start_for_5_seconds(system: NameS
     namesrv.stop()
 
 
-def test_too_many_addresses_are_cut_and_logged_once(following: Following, system: NameSystem) -> None:
+def test_too_many_addresses_are_cut_and_logged_once(system: NameSystem) -> None:
     for host in range(3):
-        system.set("ns", " ".join(f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)))
+        system.addresses["ns"] = [f"10.0.{host}.{i}" for i in range(MAX_NAME_SERVERS + 1)]
         with capture_logs() as logs:
-            following.time.run(3 * RESOLVE_PERIOD_SECONDS)
-        assert len(following.list.endpoints) == MAX_NAME_SERVERS
+            system.time.run(3 * RESOLVE_PERIOD_SECONDS)
+        assert len(system.list.endpoints) == MAX_NAME_SERVERS
         assert [entry["event"] for entry in logs].count("namesrv_list_cut") == (1 if host == 0 else 0)
-
-
-def test_after_stop_nobody_is_told_anything(following: Following) -> None:
-    following.list.stop()
-    following.say("other:1")
-    assert following.told == []

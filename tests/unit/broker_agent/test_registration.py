@@ -13,14 +13,12 @@ from namesrv_api.v1.route_data_pb2 import StaticTopicMapping
 
 from broker_agent.auth import AgentSecurity
 from broker_agent.registration import BrokerState, CurrentBroker, Registration
-from broker_agent.settings import AgentSettings
 from broker_agent.timing import Timing
 from broker_agent.topics.files import TopicsFile
 from broker_agent.topics.manager import TopicConfigManager
 from broker_agent.topics.table import MAX_STATE_VERSION, DataVersion, TopicConfig, TopicConfigTable
 from namesrv_common.client.channels import ClientFiles
-from namesrv_common.topic_names import MAX_LABELS
-from tests.support.agents import STATE, MakeSettings, put_topic, topic
+from tests.support.agents import STATE, put_topic, settings_of, topic
 from tests.support.secured.certificates import Authority
 
 NOW_MILLIS = 1_700_000_000_000
@@ -105,12 +103,14 @@ TABLE = TopicConfigTable(
 )
 
 
-def registration_of(settings: AgentSettings, table: TopicConfigTable) -> pb.RegisterBrokerRequest:
-    return Registration(BrokerState.of(settings), table).full()
+def registration_of(**settings: Any) -> pb.RegisterBrokerRequest:
+    return Registration(BrokerState.of(settings_of(**settings)), TABLE).full()
 
 
-def test_a_registration_carries_broker_and_table_with_zeros_and_absences(settings: MakeSettings) -> None:
-    request = registration_of(settings(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912"), TABLE)
+def test_a_registration_carries_broker_and_table_with_zeros_and_absences() -> None:
+    labels = ["row=7", "rack=r1"]
+    request = registration_of(broker_id=2, cluster="C", ha_server_addr="10.0.0.1:10912", label=labels)
+    assert request.labels.labels == {"rack": "r1", "row": "7"}
     assert (request.broker.cluster_name, request.broker.broker_name) == ("C", "broker-a")
     assert (request.broker.broker_id, request.broker.broker_addr) == (2, "10.0.0.1:10911")
     assert request.ha_server_addr == "10.0.0.1:10912"
@@ -118,7 +118,7 @@ def test_a_registration_carries_broker_and_table_with_zeros_and_absences(setting
     assert (first.topic, first.read_queue_nums, first.write_queue_nums) == ("normal", 4, 8)
     assert (first.perm, first.topic_sys_flag, first.mapping) == (6, 1, MAPPING)
     assert not second.HasField("mapping")
-    bare = registration_of(settings(), TABLE)
+    bare = registration_of()
     assert bare.broker.HasField("broker_id")
     assert bare.data_version.HasField("counter")
     assert bare.HasField("filter_servers")
@@ -132,52 +132,13 @@ def test_a_registration_carries_broker_and_table_with_zeros_and_absences(setting
     ("broker_permission", "perms"),
     [(6, [6, 4, 7]), (7, [6, 4, 7]), (4, [4, 4, 4]), (2, [2, 0, 2]), (5, [4, 4, 5]), (0, [0, 0, 0])],
 )
-def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(
-    settings: MakeSettings, broker_permission: int, perms: list[int]
-) -> None:
-    request = registration_of(settings(broker_permission=broker_permission), TABLE)
+def test_a_broker_that_lacks_a_permission_masks_those_of_its_topics(broker_permission: int, perms: list[int]) -> None:
+    request = registration_of(broker_permission=broker_permission)
     assert [topic.perm for topic in request.topic_configs] == perms
     assert request.topic_configs[0].topic_sys_flag == 1
 
 
-LABELS = ["row=7", "rack=r1"]
-
-
-def test_flags_variable_and_file_give_the_same_labels(
-    settings: MakeSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    of_flags, file = settings(label=LABELS), tmp_path / "agent.toml"
-    monkeypatch.setenv("BROKER_AGENT_LABEL", ",".join(LABELS))
-    of_variable = settings()
-    monkeypatch.delenv("BROKER_AGENT_LABEL")
-    file.write_text(of_flags.as_toml(), encoding="utf-8")
-    assert of_flags.label == of_variable.label == AgentSettings.load(file, {}).label == ["rack=r1", "row=7"]
-    assert dict(registration_of(of_flags, TABLE).labels.labels) == {"rack": "r1", "row": "7"}
-
-
-@pytest.mark.parametrize(
-    ("values", "problem"),
-    [
-        ({"label": [f"rack={'v' * 64}"]}, r"label\n.*has the key 'rack', whose value has 64 characters, at most 63"),
-        ({"label": ["rack"]}, "'rack' has no '='; write key=value"),
-        ({"label": ["rack=r1", "rack=r2"]}, "has the key 'rack' twice"),
-        ({"label": [f"k{number}=" for number in range(MAX_LABELS + 1)]}, "has 17 labels, at most 16"),
-        ({"tls_cert": "c"}, "tls_cert is set, but tls_key is not"),
-        ({"tls_key": "k"}, "tls_key is set, but tls_cert is not"),
-        ({"tls_client_ca": "ca"}, "tls_client_ca is set, but tls_cert is not"),
-        ({"token_file": "t"}, "token_file is set, but tls_ca is not"),
-        ({"tls_server_name": "n"}, "tls_server_name is set, but tls_ca is not"),
-        ({"master_token_file": "t", "tls_ca": "ca"}, "master_token_file is set, but not tls_ca and tls_cert"),
-    ],
-)
-def test_a_bad_setting_stops_the_start_with_its_rule(
-    settings: MakeSettings, values: dict[str, Any], problem: str
-) -> None:
-    with pytest.raises(ValueError, match=problem):
-        settings(**values)
-
-
-def test_an_agent_shows_one_certificate_and_a_token_for_each_side(settings: MakeSettings, tmp_path: Path) -> None:
+def test_an_agent_shows_one_certificate_and_a_token_for_each_side(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     pair = authority.sign("a")
     tokens = [tmp_path / name for name in ("token", "of_master")]
@@ -185,13 +146,13 @@ def test_an_agent_shows_one_certificate_and_a_token_for_each_side(settings: Make
         token.write_text("secret")
     shown = {"tls_cert": pair.certificate, "tls_key": pair.key, "master_token_file": tokens[1]}
     checked = {"tls_ca": authority.path, "tls_server_name": "ns", "token_file": tokens[0]}
-    security = AgentSecurity(settings(**shown, **checked))
+    security = AgentSecurity(settings_of(**shown, **checked))
     assert security.listener is not None
     assert security.to_name_servers is not None
     assert security.to_name_servers.files == ClientFiles(authority.path, *pair, tokens[0], "ns")
     assert security.to_agents is not None
     assert security.to_agents.files == ClientFiles(authority.path, *pair, tokens[1]), "an agent is no name server"
-    plain, caller = AgentSecurity(settings()), AgentSecurity(settings(**checked))
+    plain, caller = AgentSecurity(settings_of()), AgentSecurity(settings_of(**checked))
     assert (plain.listener, plain.to_name_servers, plain.to_agents) == (None, None, None)
     assert caller.to_name_servers is not None
     assert (caller.listener, caller.to_agents) == (None, None), "agents of a fleet are alike: the master has no TLS"

@@ -90,17 +90,14 @@ def test_after_a_stall_of_the_agent_clients_have_a_minute(agent: Agent) -> None:
 def test_a_scan_comes_every_10_s_also_after_a_defect(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     start, scans = agent.clock.seconds, list[float]()
 
-    async def sleep(seconds: float) -> None:
-        if len(scans) == 3:
-            raise asyncio.CancelledError
-        await agent.clock.sleep(seconds)
-
     def clean() -> None:
         scans.append(agent.clock.seconds)
         if len(scans) == 1:
             raise RuntimeError("a defect")
+        if len(scans) == 3:
+            raise asyncio.CancelledError
 
-    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "sleep", agent.clock.sleep)
     monkeypatch.setattr(agent.managers.filters, "clean", clean)
     with structlog.testing.capture_logs() as logs, pytest.raises(asyncio.CancelledError):
         asyncio.run(agent.managers.scan_periodically())
@@ -182,9 +179,11 @@ def test_another_topic_is_a_change_and_a_newer_subscription_is_none(
 ) -> None:
     channel, data = agent.open(), consumer(GROUP, tags("A", 5, "old"))
     agent.beat(channel, consumers=[data])
+    channel.take()
     del data.subscriptions[:]
     data.subscriptions.extend(now)
-    assert bool(agent.beat(channel, consumers=[data])) is changed
+    expected = [GROUP] if changed else []
+    assert agent.beat(channel, consumers=[data]) == told(channel) == expected
     info = agent.managers.consumers.group(GROUP)
     assert info is not None
     assert {topic: subscription.expression for topic, subscription in info.subscriptions.items()} == kept
@@ -314,39 +313,37 @@ def test_filter_servers_are_sorted_up_to_the_limit_and_leave_after_30_s(
 DAY = 24 * 3600.0
 
 
-class Filters(Agent):
-    def register(self, *subscriptions: pb.SubscriptionData, group: str = GROUP) -> None:
-        self.managers.filters.register(group, {data.topic: data for data in subscriptions})
-
-    def get(self, group: str = GROUP) -> pb.ConsumerFilterData:
-        return next(data for data in self.managers.filters.by_group(group) if data.topic == "T")
-
-    def is_dead(self, group: str = GROUP) -> bool:
-        return self.get(group).HasField("dead_time_millis")
+def read(agent: Agent, *subscriptions: pb.SubscriptionData, group: str = GROUP) -> None:
+    """Has the only client of a group send a heartbeat. Without subscriptions, it reads another topic by its tags."""
+    agent.beat(None, consumers=[consumer(group, *subscriptions)])
 
 
-@pytest.fixture
-def filters() -> Filters:
-    return Filters()
+def filter_of(agent: Agent, group: str = GROUP) -> pb.ConsumerFilterData:
+    return next(data for data in agent.managers.filters.by_group(group) if data.topic == "T")
 
 
-@pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 2)]], ids=["no topic", "other topic", "by tags"])
+def is_dead(agent: Agent, group: str = GROUP) -> bool:
+    return filter_of(agent, group).HasField("dead_time_millis")
+
+
+@pytest.mark.parametrize("now", [[], [sql("other")], [tags("T", 8)]], ids=["no topic", "other topic", "by tags"])
 def test_a_filter_is_born_with_its_subscription_and_dies_once_without(
-    filters: Filters, now: list[pb.SubscriptionData]
+    agent: Agent, now: list[pb.SubscriptionData]
 ) -> None:
-    filters.register(sql("T", 7, "a > 5"), tags("U"), sql("V", expression=""))
-    (data,) = filters.managers.filters.by_group(GROUP)
+    of_tags = pb.SubscriptionData(topic="U", expression="*")  # by default
+    read(agent, sql("T", 7, "a > 5"), of_tags, sql("V", expression=""))
+    (data,) = agent.managers.filters.by_group(GROUP)
     assert (data.topic, data.expression, data.client_version) == ("T", "a > 5", 7)
-    assert data.born_time_millis == filters.clock.wall_millis()
-    filters.register(sql("T"), group="other")
-    filters.clock.advance(5)
-    assert not filters.is_dead()
-    filters.register(*now)
-    died = filters.clock.wall_millis()
-    filters.clock.advance(5)
-    filters.register()
-    assert filters.get().dead_time_millis == died
-    assert not filters.is_dead("other")
+    assert data.born_time_millis == agent.clock.wall_millis()
+    read(agent, sql("T"), group="other")
+    agent.clock.advance(5)
+    assert not is_dead(agent)
+    read(agent, *now)
+    died = agent.clock.wall_millis()
+    agent.clock.advance(5)
+    read(agent)
+    assert filter_of(agent).dead_time_millis == died
+    assert not is_dead(agent, "other")
 
 
 @pytest.mark.parametrize(
@@ -354,58 +351,45 @@ def test_a_filter_is_born_with_its_subscription_and_dies_once_without(
     [(6, "a > 5", False, False), (7, "a > 5", True, False), (8, "a > 5", True, False), (8, "a > 7", True, True)],
 )
 def test_no_older_filter_lives_again_and_the_same_keeps_its_age(
-    filters: Filters, version: int, expression: str, lives: bool, is_young: bool
+    agent: Agent, version: int, expression: str, lives: bool, is_young: bool
 ) -> None:
-    filters.register(sql("T", 7, "a > 5"))
-    born = filters.clock.wall_millis()
-    filters.register()
-    filters.clock.advance(5)
-    filters.register(sql("T", version, expression))
-    found = filters.get()
-    assert (filters.is_dead(), found.expression, found.client_version) == (not lives, expression, max(version, 7))
-    assert found.born_time_millis == (filters.clock.wall_millis() if is_young else born)
-    filters.register(sql("T", 6, "a > 6"))
-    assert (filters.is_dead(), filters.get().expression) == (not lives, expression)
-    filters.clock.advance(2 * DAY)
-    filters.managers.filters.clean()
-    assert bool(filters.managers.filters.by_group(GROUP)) is lives
+    read(agent, sql("T", 7, "a > 5"))
+    born = agent.clock.wall_millis()
+    read(agent)
+    agent.clock.advance(5)
+    read(agent, sql("T", version, expression))
+    found = filter_of(agent)
+    assert (is_dead(agent), found.expression, found.client_version) == (not lives, expression, max(version, 7))
+    assert found.born_time_millis == (agent.clock.wall_millis() if is_young else born)
+    agent.managers.filters.register(GROUP, {"T": sql("T", 6, "a > 6")})
+    assert (is_dead(agent), filter_of(agent).expression) == (not lives, expression)
+    agent.clock.advance(2 * DAY)
+    agent.managers.filters.clean()
+    assert bool(agent.managers.filters.by_group(GROUP)) is lives
 
 
-@pytest.mark.parametrize("jump", [-10 * DAY, 0.0, 10 * DAY])
-def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(filters: Filters, jump: float) -> None:
-    filters.register(sql("T"))
-    filters.register(sql("T"), group="living")
-    filters.register()
-    filters.clock.wall_ahead += jump
-    filters.clock.advance(DAY - 1)
-    filters.managers.filters.clean()
-    assert filters.is_dead()
-    filters.clock.advance(1)
-    filters.managers.filters.clean()
-    assert filters.managers.filters.by_group(GROUP) == []
-    assert not filters.is_dead("living")
+def test_dead_filters_are_kept_for_a_day_of_the_monotonic_clock(agent: Agent) -> None:
+    read(agent, sql("T"))
+    read(agent, sql("T"), group="living")
+    agent.leave(None, consumer_group=GROUP)
+    agent.clock.wall_ahead += 10 * DAY
+    agent.clock.advance(DAY - 1)
+    agent.managers.filters.clean()
+    assert is_dead(agent)
+    agent.clock.advance(1)
+    agent.managers.filters.clean()
+    assert agent.managers.filters.by_group(GROUP) == []
+    assert not is_dead(agent, "living")
 
 
-def test_beyond_the_limit_the_longest_dead_filter_goes_first(filters: Filters, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_the_limit_the_longest_dead_filter_goes_first(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MAX_DEAD_FILTERS", 2)
     for group in ("one", "two", "three"):
-        filters.register(sql("T"), group=group)
+        read(agent, sql("T"), group=group)
     for group in ("two", "one", "three"):
-        filters.register(group=group)
-    assert filters.managers.filters.by_group("two") == []
-    assert filters.is_dead("one")
-
-
-def test_heartbeats_and_the_end_of_a_group_drive_its_filters(filters: Filters) -> None:
-    channel = filters.open()
-    of_tags = pb.SubscriptionData(topic="U", expression="*")  # by default
-    filters.beat(channel, consumers=[consumer(GROUP, sql("T"), of_tags)])
-    assert len(filters.managers.filters.by_group(GROUP)) == 1
-    assert not filters.is_dead()
-    filters.managers.on_channel_close(channel)
-    assert filters.is_dead()
-    filters.beat(filters.open(), consumers=[consumer(GROUP, sql("T"))])
-    assert not filters.is_dead()
+        read(agent, group=group)
+    assert agent.managers.filters.by_group("two") == []
+    assert is_dead(agent, "one")
 
 
 # The rules on the fields of requests.

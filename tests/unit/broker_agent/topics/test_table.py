@@ -259,7 +259,6 @@ TWICE = "is 'message.type', which the request names twice"
 @pytest.mark.parametrize(
     ("create", "to_set", "to_delete", "problem"),
     [
-        (True, {"nothing": "x"}, [], f"set_attributes['nothing']: {UNKNOWN}"),
         (True, {"queue.type": "x"}, [], "set_attributes['queue.type']: is 'x', must be BatchCQ or SimpleCQ"),
         (True, {}, ["message.type"], "delete_attributes[0]: is 'message.type': a new topic has nothing to take away"),
         (False, {"queue.type": "SimpleCQ"}, [], f"set_attributes['queue.type']: {NEVER_CHANGES}"),
@@ -267,7 +266,7 @@ TWICE = "is 'message.type', which the request names twice"
         (False, {}, ["other"], "delete_attributes[0]: is 'other', which the topic does not have"),
         (False, {}, ["message.type", "message.type"], f"delete_attributes[1]: {TWICE}"),
         (False, {"message.type": "DELAY"}, ["message.type"], f"delete_attributes[0]: {TWICE}"),
-        (False, {"": "x"}, [], f"set_attributes['']: {UNKNOWN}"),
+        (True, {"": "x"}, [], f"set_attributes['']: {UNKNOWN}"),
         (False, {"+message.type": "FIFO"}, [], f"set_attributes['+message.type']: {UNKNOWN}"),
     ],
 )

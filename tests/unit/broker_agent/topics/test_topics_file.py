@@ -1,11 +1,14 @@
-"""The files of a broker's topics: the agent's own topics.json, and the files that it follows."""
+"""A broker's topics: the agent's own topics.json, the files that it follows, and the manager of either."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from broker_agent.errors import Reason, StartError
+from broker_agent.topics import manager as manager_module
 from broker_agent.topics import table as table_module
 from broker_agent.topics.files import (
     ATTRIBUTE,
@@ -25,9 +29,11 @@ from broker_agent.topics.files import (
     load_topic_config_table,
     replace_keeping_copy,
 )
-from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable
+from broker_agent.topics.manager import LOOK_SECONDS, TopicConfigManager
+from broker_agent.topics.table import DataVersion, TopicConfig, TopicConfigTable, built_in_topics
 from broker_agent.topics.topics_json import BrokenTopics, decode_topics, encode_topics, mappings_path
 from namesrv_common.files import disk
+from tests.support.agents import PassingClock, own_topics, put_topic
 from tests.support.refusals import refuses
 from tests.support.static_topics import mappings_json
 from tests.support.virtual_clock import VirtualClock, agent_timing
@@ -150,17 +156,7 @@ def test_a_replacement_that_may_not_be_durable_is_undone(path: Path, monkeypatch
     assert path.read_bytes() == content(1)
 
 
-def test_another_writer_of_the_file_is_noticed_and_nothing_of_his_is_lost(path: Path) -> None:
-    file = TopicsFile(path)
-    file.load()
-    file.save(numbered(2))
-    replace_keeping_copy(path, content(9))
-    with refuses(Reason.TOPICS_FILE_CHANGED, match="was written by another process"):
-        file.save(numbered(3))
-    assert TopicsFile(path).load() == numbered(9)
-
-
-def test_a_link_stays_a_link_and_its_target_keeps_its_permissions(path: Path, tmp_path: Path) -> None:
+def test_links_and_permissions_stay_and_so_does_what_another_process_writes(path: Path, tmp_path: Path) -> None:
     link = tmp_path / "link" / "topics.json"
     link.parent.mkdir()
     link.symlink_to(path)
@@ -171,25 +167,16 @@ def test_a_link_stays_a_link_and_its_target_keeps_its_permissions(path: Path, tm
     assert link.is_symlink()
     assert path.read_bytes() == content(2)
     assert path.stat().st_mode & 0o777 == 0o640
+    replace_keeping_copy(path, content(9))
+    with refuses(Reason.TOPICS_FILE_CHANGED, match="was written by another process"):
+        file.save(numbered(3))
+    assert TopicsFile(path).load() == numbered(9)
 
 
 # The followed files, topics.json and topicQueueMapping.json: what is seen of them, and their faults.
 
 
-class Passing(VirtualClock):
-    """Time that passes by itself whenever somebody waits."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.at_wait: Callable[[], object] = lambda: None
-
-    def wait(self, event: threading.Event, seconds: float) -> bool:
-        self.at_wait()
-        self.advance(seconds)
-        return event.is_set()
-
-
-def follower(path: Path, time: Passing) -> FollowedTopics:
+def follower(path: Path, time: PassingClock) -> FollowedTopics:
     return FollowedTopics(path, agent_timing(time))
 
 
@@ -204,45 +191,43 @@ def events(logs: Any) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
-def time() -> Passing:
-    return Passing()
+def time() -> PassingClock:
+    return PassingClock()
 
 
-@pytest.fixture
-def sealed(path: Path) -> Path:
-    """A file of the agent's own, with a checksum."""
-    replace_keeping_copy(path, content(2))
-    if ATTRIBUTE not in os.listxattr(path):
+@pytest.mark.parametrize(
+    ("now", "nanoseconds_later", "attribute", "is_damaged"),
+    [
+        (b"", 0, None, True),
+        (content(1), 0, None, True),
+        (content(2)[:-1], 0, None, True),
+        (content(2) + b"\n", 0, None, True),
+        (content(3), 1, None, False),  # somebody has edited it
+        (content(3), 0, b"", False),
+        (content(3), 0, b"garbage", False),
+        (content(3), 0, b"\xff 1", False),
+        (content(3), 0, b"abc 12 13", False),
+    ],
+)
+def test_what_a_disk_has_changed_without_its_time_does_not_match_its_checksum(
+    path: Path, now: bytes, nanoseconds_later: int, attribute: bytes | None, *, is_damaged: bool
+) -> None:
+    try:
+        os.setxattr(path, ATTRIBUTE, b"")
+    except OSError:
         pytest.skip("the file system of the temporary folder takes no extended attributes")
-    return path
-
-
-def rot(file: Path, content: bytes) -> None:
-    """Changes a file as a failing disk does: no time changes with it."""
-    status = file.stat()
-    file.write_bytes(content)
-    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
-
-
-@pytest.mark.parametrize("rotten", [b"", content(1), content(2)[:-1], content(2) + b"\n"])
-def test_a_file_that_a_disk_has_changed_is_damaged(sealed: Path, rotten: bytes) -> None:
-    assert load_topic_config_table(sealed) == numbered(2)
-    rot(sealed, rotten)
-    with pytest.raises(BrokenTopics, match="json: does not match its checksum"):
-        load_topic_config_table(sealed)
-
-
-def test_a_file_that_somebody_has_edited_is_taken_as_it_is(sealed: Path) -> None:
-    before = sealed.stat().st_mtime_ns
-    sealed.write_bytes(content(3))
-    os.utime(sealed, ns=(before, before + 1))
-    assert load_topic_config_table(sealed) == numbered(3)
-
-
-@pytest.mark.parametrize("attribute", [b"", b"garbage", b"\xff 1", b"abc 12 13"])
-def test_an_attribute_that_is_no_checksum_does_not_count(sealed: Path, attribute: bytes) -> None:
-    os.setxattr(sealed, ATTRIBUTE, attribute)
-    assert load_topic_config_table(sealed) == numbered(2)
+    replace_keeping_copy(path, content(2))
+    assert load_topic_config_table(path) == numbered(2)
+    status = path.stat()
+    path.write_bytes(now)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + nanoseconds_later))
+    if attribute is not None:
+        os.setxattr(path, ATTRIBUTE, attribute)
+    if is_damaged:
+        with pytest.raises(BrokenTopics, match="json: does not match its checksum"):
+            load_topic_config_table(path)
+    else:
+        assert load_topic_config_table(path) == numbered(3)
 
 
 def test_a_disk_without_links_and_attributes_has_a_copy_and_no_checksum(
@@ -255,30 +240,48 @@ def test_a_disk_without_links_and_attributes_has_a_copy_and_no_checksum(
     monkeypatch.setattr(os, "setxattr", not_supported)
     replace_keeping_copy(path, content(2))
     assert (path.read_bytes(), copy_of(path).read_bytes()) == (content(2), content(1))
-    rot(path, content(3))
-    assert load_topic_config_table(path) == numbered(3)
+    assert ATTRIBUTE not in os.listxattr(path)
+
+
+def with_static(counter: int) -> bytes:
+    hosted = {str(queue): [{"bname": "b", "queueId": queue}] for queue in range(counter)}
+    return mappings_json({"topic-1": {"bname": "b", "hostedQueues": hosted, "epoch": 1, "totalQueues": 9}}, counter)
+
+
+def mapped(table: TopicConfigTable | None) -> tuple[int, int]:
+    """Queues in the mapping of the only topic, and the counter of the version."""
+    assert table is not None
+    (topic,) = table.topics
+    return len(topic.mapping.topic_queue_ids if topic.mapping else ()), table.data_version.counter
+
+
+TWO_TOPICS = encode_topics(numbered(2).with_topics(numbered(3).topics, DataVersion(1_000, 3)))
 
 
 @pytest.mark.parametrize(
-    ("broken", "problem"),
+    ("name", "broken", "problem"),
     [
-        (b"", "the file is empty"),
-        (content(2)[:-1], "not JSON, or cut off: "),
-        (content(2) + content(1)[-9:], "not JSON, or cut off: "),
-        (None, "No such file or directory"),
-        (encode_topics(numbered(2).with_topics(numbered(3).topics, DataVersion(1_000, 3))), "it has 2 topics, over"),
+        ("topics.json", b"", "the file is empty"),
+        ("topics.json", content(1)[:-1], "not JSON, or cut off: "),
+        ("topics.json", content(1) + b"}", "not JSON, or cut off: "),
+        ("topics.json", None, "No such file or directory"),
+        ("topics.json", TWO_TOPICS, "it has 2 topics, over"),
+        ("topicQueueMapping.json", None, "topicQueueMapping.json: No such file or directory"),
     ],
 )
 def test_a_file_that_stays_broken_is_a_fault_and_logged_once(
-    path: Path, time: Passing, monkeypatch: pytest.MonkeyPatch, broken: bytes | None, problem: str
+    path: Path, time: PassingClock, monkeypatch: pytest.MonkeyPatch, name: str, broken: bytes | None, problem: str
 ) -> None:
     monkeypatch.setattr(table_module, "MAX_TOPICS", 1)
+    mappings_path(path).write_bytes(with_static(1))
+    file = path.with_name(name)
+    good = file.read_bytes()
     followed = follower(path, time)
-    followed.first_table()
+    assert mapped(followed.first_table()) == (1, 2)
     with capture_logs() as logs:
-        path.unlink()
+        file.unlink()
         if broken is not None:
-            path.write_bytes(broken)
+            file.write_bytes(broken)
         assert followed.look() is None
         for _ in range(100):
             assert followed.look() is None
@@ -286,13 +289,13 @@ def test_a_file_that_stays_broken_is_a_fault_and_logged_once(
             assert (followed.problem or "").startswith(problem) if is_fault else followed.problem is None
             time.advance(0.25)
         assert events(logs) == [("topics_file_broken", "warning")]
-        path.write_bytes(content(2))
-        assert seen(followed) == numbered(2)
+        file.write_bytes(good)
+        assert mapped(seen(followed)) == (1, 2)
     assert followed.problem is None
     assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
 
 
-def test_bad_topics_are_left_out_and_20_of_them_named_once(path: Path, time: Passing) -> None:
+def test_bad_topics_are_left_out_and_20_of_them_named_once(path: Path, time: PassingClock) -> None:
     with capture_logs() as logs:
         followed = follower(path, time)
         followed.first_table()
@@ -310,13 +313,17 @@ def test_bad_topics_are_left_out_and_20_of_them_named_once(path: Path, time: Pas
     ]
 
 
-def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Path, time: Passing) -> None:
+def test_the_start_waits_a_moment_for_a_file_that_is_just_being_written(path: Path, time: PassingClock) -> None:
+    def wait(event: threading.Event, seconds: float) -> bool:
+        if time.seconds > 1_000.1:
+            path.write_bytes(content(2))
+        return time.wait(event, seconds)
+
     path.write_bytes(b"{")
-    time.at_wait = lambda: time.seconds > 1_000.1 and path.write_bytes(content(2))
-    assert follower(path, time).first_table() == numbered(2)
+    assert FollowedTopics(path, replace(agent_timing(time), wait=wait)).first_table() == numbered(2)
 
 
-def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: Passing) -> None:
+def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: PassingClock) -> None:
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(StartError, match="is a named pipe and no file"):
@@ -328,7 +335,7 @@ def test_what_is_no_file_is_a_clear_error_within_a_second(path: Path, time: Pass
 
 
 @pytest.mark.parametrize("broken", [b"{", None])
-def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: Passing, broken: bytes | None) -> None:
+def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: PassingClock, broken: bytes | None) -> None:
     replace_keeping_copy(path, content(2))
     path.unlink()
     if broken is not None:
@@ -357,7 +364,7 @@ def test_the_copy_stands_in_at_the_start_with_a_warning(path: Path, time: Passin
     ],
 )
 def test_a_broken_file_without_a_good_copy_stays_and_both_are_named(
-    path: Path, time: Passing, mode: str, copy: bytes | None, problem: str
+    path: Path, time: PassingClock, mode: str, copy: bytes | None, problem: str
 ) -> None:
     path.write_bytes(b"{")
     if copy is not None:
@@ -371,7 +378,7 @@ def test_a_broken_file_without_a_good_copy_stays_and_both_are_named(
     assert path.read_bytes() == b"{"
 
 
-def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: Passing) -> None:
+def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: PassingClock) -> None:
     missing = tmp_path / "store" / "topics.json"
     with pytest.raises(StartError, match=r"topics\.json: No such file or directory"):
         follower(missing, time).first_table()
@@ -389,19 +396,7 @@ def test_a_missing_file_is_an_error_at_once_or_waited_for(tmp_path: Path, time: 
     assert seen(followed) == numbered(2)
 
 
-def with_static(counter: int) -> bytes:
-    hosted = {str(queue): [{"bname": "b", "queueId": queue}] for queue in range(counter)}
-    return mappings_json({"topic-1": {"bname": "b", "hostedQueues": hosted, "epoch": 1, "totalQueues": 9}}, counter)
-
-
-def mapped(table: TopicConfigTable | None) -> tuple[int, int]:
-    """Queues in the mapping of the only topic, and the counter of the version."""
-    assert table is not None
-    (topic,) = table.topics
-    return len(topic.mapping.topic_queue_ids if topic.mapping else ()), table.data_version.counter
-
-
-def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time: Passing) -> None:
+def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time: PassingClock) -> None:
     followed = follower(path, time)
     mappings = mappings_path(path)
     assert mapped(followed.first_table()) == (0, 1)
@@ -420,29 +415,7 @@ def test_mappings_are_seen_when_they_come_and_when_they_change(path: Path, time:
     assert mapped(follower(path, time).first_table()) == (1, 2)
 
 
-def test_mappings_that_are_gone_stay_and_are_a_fault_after_a_while(path: Path, time: Passing) -> None:
-    mappings = mappings_path(path)
-    mappings.write_bytes(with_static(1))
-    followed = follower(path, time)
-    assert mapped(followed.first_table()) == (1, 2)
-
-    def faults() -> list[str]:
-        return [] if followed.problem is None else [followed.problem]
-
-    mappings.unlink()
-    with capture_logs() as logs:
-        assert seen(followed) is None
-        assert faults() == []
-        time.advance(BROKEN_SECONDS)
-        assert followed.look() is None
-        assert faults() == ["topicQueueMapping.json: No such file or directory"]
-        mappings.write_bytes(with_static(3))
-        assert mapped(seen(followed)) == (3, 4)
-    assert faults() == []
-    assert events(logs) == [("topics_file_broken", "warning"), ("topics_file_good_again", "info")]
-
-
-def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path, time: Passing) -> None:
+def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path, time: PassingClock) -> None:
     mappings_path(path).write_bytes(mappings_json({"topic-1": {"totalQueues": -1}}))
     with capture_logs() as logs:
         followed = follower(path, time)
@@ -451,3 +424,228 @@ def test_a_mapping_that_breaks_a_rule_is_left_out_and_its_topic_stays(path: Path
         assert mapped(seen(followed)) == (0, 3)
     assert followed.problem == "mapping of 'topic-1': totalQueues is -1, must be an integer from 0 to 2147483647"
     assert events(logs) == [("mappings_skipped", "warning")]
+
+
+# The manager of the topics: it owns the file, or follows the broker's.
+
+BUILT_IN = built_in_topics("c", "b")
+TOPIC = TopicConfig("TopicTest", 4, 4, 6)
+NOW_MILLIS = VirtualClock().wall_millis()
+VERSION = DataVersion(NOW_MILLIS - 1_000, 5)
+
+
+def written(path: Path, *topics: TopicConfig, version: DataVersion = VERSION) -> Path:
+    path.write_bytes(encode_topics(TopicConfigTable(version, topics)))
+    return path
+
+
+def owner(path: Path, built_in: tuple[TopicConfig, ...] = (), **kwargs: Any) -> TopicConfigManager:
+    return own_topics(path, built_in, agent_timing(VirtualClock()), **kwargs)
+
+
+def heard_of(manager: TopicConfigManager) -> list[TopicConfigTable]:
+    tables: list[TopicConfigTable] = []
+    manager.on_change = tables.append
+    return tables
+
+
+def changes_of(manager: TopicConfigManager) -> list[Callable[[], object]]:
+    """Those of calls and of a slave's copy."""
+    return [
+        lambda: put_topic(manager, replace(TOPIC, perm=2)),
+        lambda: manager.delete("TopicTest"),
+        lambda: manager.copy((), VERSION),
+    ]
+
+
+def test_the_brokers_own_topics_and_no_others_are_system_topics(path: Path) -> None:
+    manager = owner(path, (TopicConfig("broker-a", 1, 1, 6),))
+    for name in ("TBW102", "rmq_sys_anything", "broker-a"):
+        with refuses(Reason.SYSTEM_TOPIC):
+            put_topic(manager, TopicConfig(name, 4, 4, 6))
+    for name in ("TopicTest", "RMQ_SYS", "%RETRY%group", "broker-b"):
+        put_topic(manager, TopicConfig(name, 4, 4, 6))
+
+
+def test_built_in_topics_come_once_into_a_new_file_or_one_without_them(path: Path) -> None:
+    path.unlink()
+    assert owner(path, BUILT_IN).table == TopicConfigTable(DataVersion(NOW_MILLIS, 1), BUILT_IN)
+    assert load_topic_config_table(path).topics == BUILT_IN
+    benchmark = TopicConfig("BenchmarkTest", 2, 2, 4)
+    manager = owner(written(path, benchmark, TOPIC), BUILT_IN)
+    assert manager.table.topics[:2] == (benchmark, TOPIC)
+    names = {topic.topic_name for topic in BUILT_IN} | {"TopicTest"}
+    assert {topic.topic_name for topic in manager.table.topics} == names
+    assert manager.table.data_version == DataVersion(NOW_MILLIS, 6)
+    before = path.stat().st_mtime_ns
+    assert owner(path, BUILT_IN).table == load_topic_config_table(path) == manager.table
+    assert path.stat().st_mtime_ns == before, "a file that has everything is not written"
+
+
+def test_a_folder_that_cannot_be_written_is_a_clear_error_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(StartError, match=r"topics\.json cannot be written: (Not a directory|File exists)"):
+        owner(tmp_path / "file" / "topics.json", BUILT_IN)
+
+
+def test_each_change_is_on_disk_before_a_listener_hears_of_it_and_fails(path: Path) -> None:
+    manager = owner(written(path, version=replace(VERSION, state_version=3)))
+    heard: list[TopicConfigTable] = []
+    on_disk: list[TopicConfigTable] = []
+
+    def hear(table: TopicConfigTable) -> None:
+        heard.append(table)
+        on_disk.append(load_topic_config_table(path))
+        raise RuntimeError("mine")
+
+    manager.on_change = hear
+    other, of_master = TopicConfig("T2", 1, 1, 6), (TopicConfig("M", 1, 1, 6),)
+    with capture_logs() as logs:
+        put_topic(manager, TOPIC)
+        put_topic(manager, other)
+        put_topic(manager, replace(TOPIC, perm=4))
+        for _ in range(2):  # what is as it shall be is no change
+            manager.update_order_topics(["TopicTest", "unknown"])
+        manager.delete("TopicTest")
+        assert manager.next_state_version() == DataVersion(NOW_MILLIS, 11, 4)
+        for _ in range(2):
+            manager.copy(of_master, DataVersion(17, 3, 2))
+    changed = replace(TOPIC, perm=4)
+    assert [(table.topics, table.data_version) for table in heard] == [
+        ((TOPIC,), DataVersion(NOW_MILLIS, 6, 3)),
+        ((TOPIC, other), DataVersion(NOW_MILLIS, 7, 3)),
+        ((changed, other), DataVersion(NOW_MILLIS, 8, 3)),
+        ((replace(changed, order=True), other), DataVersion(NOW_MILLIS, 9, 3)),
+        ((other,), DataVersion(NOW_MILLIS, 10, 3)),
+        ((other,), DataVersion(NOW_MILLIS, 11, 4)),
+        (of_master, DataVersion(17, 3, 2)),  # as it is
+    ]
+    assert on_disk == heard
+    assert [line["event"] for line in logs].count("topics_listener_failed") == len(heard)
+    assert manager.table is heard[-1]
+
+
+def test_skipped_topics_stay_in_the_file_and_never_hide_a_good_one(path: Path) -> None:
+    document = json.loads(written(path).read_text())
+    document["topicConfigTable"] = {"Topic Test": {"perm": [1]}, "TopicTest": "bad"}
+    path.write_text(json.dumps(document))
+    with capture_logs() as logs:
+        manager = owner(path)
+    assert [line["topics"] for line in logs if line["event"] == "topics_skipped"] == [["Topic Test", "TopicTest"]]
+    assert manager.problem is not None
+    assert manager.problem.startswith("topic 'Topic Test': readQueueNums")
+    put_topic(manager, TOPIC)
+    saved = json.loads(path.read_text())["topicConfigTable"]
+    assert (saved["Topic Test"], saved["TopicTest"]["readQueueNums"]) == ({"perm": [1]}, 4)
+
+
+def test_one_topic_too_many_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manager_module, "MAX_TOPICS", 2)
+    manager = owner(written(path, TOPIC))
+    put_topic(manager, replace(TOPIC, topic_name="T2"))
+    with refuses(Reason.LIMIT_EXCEEDED, match="topics of the broker: 3 is over the limit of 2"):
+        put_topic(manager, replace(TOPIC, topic_name="T3"))
+    put_topic(manager, replace(TOPIC, perm=2))
+
+
+def test_no_agent_starts_with_too_many_topics(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table_module, "MAX_TOPICS", 1)
+    replace_keeping_copy(path, TWO_TOPICS)
+    problem = "it has 2 topics, over the limit of 1: no name server takes more in one registration; delete topics"
+    with pytest.raises(StartError, match=f"^{re.escape(f'{path}: {problem}')}"):
+        owner(path)
+    assert path.read_bytes() == TWO_TOPICS
+
+
+def test_a_change_that_the_disk_does_not_take_is_not_made(path: Path) -> None:
+    full = False
+
+    def write(file: Path, content: bytes) -> None:
+        if full:
+            raise OSError(28, "No space left on device")
+        replace_keeping_copy(file, content)
+
+    manager = owner(written(path, TOPIC), write=write)
+    heard = heard_of(manager)
+    full = True
+    changes = changes_of(manager)
+    changes += [manager.next_state_version, lambda: manager.update_order_topics(["TopicTest"])]
+    for change in changes:
+        with refuses(Reason.NOT_DURABLE):
+            change()
+    assert (manager.table.topics, manager.table.data_version, heard) == ((TOPIC,), VERSION, [])
+    full = False
+    manager.delete("TopicTest")
+    assert load_topic_config_table(path) == manager.table
+
+
+def test_changes_of_many_threads_are_all_made_and_heard_of_in_order(path: Path) -> None:
+    manager = owner(written(path))
+    heard = heard_of(manager)
+    with ThreadPoolExecutor(8, thread_name_prefix="broker-agent-test") as pool:
+        for number in range(40):
+            pool.submit(put_topic, manager, replace(TOPIC, topic_name=f"T{number}"))
+    assert [table.data_version.counter for table in heard] == list(range(6, 46))
+    assert {topic.topic_name for topic in manager.table.topics} == {f"T{number}" for number in range(40)}
+    assert load_topic_config_table(path) == manager.table == heard[-1]
+
+
+class Following:
+    """A manager that follows a file on virtual time."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._time = path, VirtualClock()
+        timing = agent_timing(self._time)
+        followed = FollowedTopics(path, timing)
+        self.manager = TopicConfigManager(followed.first_table(), timing, followed=followed)
+        self.heard = heard_of(self.manager)
+        self.manager.start()
+
+    def rewrite(self, *topics: TopicConfig, version: DataVersion = VERSION) -> TopicConfigTable:
+        written(self._path, *topics, version=version)
+        self._time.run(3 * LOOK_SECONDS)  # a changed file has to look the same twice
+        return self.manager.table
+
+
+@pytest.fixture
+def following(path: Path) -> Iterator[Following]:
+    started = Following(written(path, TOPIC))
+    yield started
+    started.manager.stop()
+
+
+def test_a_followed_file_is_never_changed_or_written(following: Following, path: Path) -> None:
+    manager, before = following.manager, path.stat()
+    for change in changes_of(manager):
+        with refuses(Reason.TOPICS_FOLLOWED, match="change topics at the broker"):
+            change()
+    manager.update_order_topics(["TopicTest"])
+    manager.next_state_version()
+    assert manager.follows
+    assert manager.table.topics == (TOPIC,)
+    assert (path.stat().st_mtime_ns, [entry.name for entry in path.parent.iterdir()]) == (
+        before.st_mtime_ns,
+        ["topics.json"],
+    )
+
+
+def test_a_table_keeps_its_version_unless_it_is_edited_by_hand(following: Following) -> None:
+    following.rewrite(TOPIC)
+    assert following.heard == [], "the same content is no change"
+    versions = {VERSION}
+    for perm in (1, 2, 3):
+        versions.add(following.rewrite(replace(TOPIC, perm=perm)).data_version)
+    assert len(versions) == 4, "no name server has seen the version of another content"
+    assert following.rewrite(replace(TOPIC, perm=3)).data_version in versions
+    for version in (DataVersion(1, 6), DataVersion(2, 7, 1), DataVersion(1, 2)):  # even an older one
+        assert following.rewrite(replace(TOPIC, perm=version.counter), version=version).data_version == version
+    future = DataVersion(2 * NOW_MILLIS, 8)
+    following.rewrite(TOPIC, version=future)
+    assert following.rewrite(version=future).data_version == DataVersion(2 * NOW_MILLIS + 1, 8)
+    assert len(following.heard) == 8
+
+
+def test_a_new_role_wins_until_the_file_has_a_higher_state_version(following: Following) -> None:
+    assert following.manager.next_state_version().state_version == 1
+    assert following.rewrite(version=DataVersion(1, 6)).data_version == DataVersion(1, 6, 1)
+    assert following.rewrite(version=DataVersion(1, 7, 9)).data_version == DataVersion(1, 7, 9)
