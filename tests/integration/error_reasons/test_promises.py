@@ -33,7 +33,7 @@ METADATA_KEY = re.compile(r"[a-z][a-zA-Z0-9-_]+")
 BROKER_AGENT, CLIENTS = "broker_agent_api.v1.BrokerAgentService", "broker_agent_api.v1.ClientService"
 SHOWN_ELSEWHERE = {
     (f"{BROKER_AGENT}.ChangeBrokerRole", "INVALID_FIELD"): "integration/agent/test_agent_changes.py",
-    (f"{BROKER_AGENT}.ChangeBrokerRole", "NOT_DURABLE"): "unit/broker_agent/topics/test_manager.py",
+    (f"{BROKER_AGENT}.ChangeBrokerRole", "NOT_DURABLE"): "unit/broker_agent/topics/test_topics_file.py",
     (f"{BROKER_AGENT}.ChangeBrokerRole", "TOPICS_FILE_CHANGED"): "unit/broker_agent/topics/test_topics_file.py",
     (f"{BROKER_AGENT}.UpdateBrokerPermission", "INVALID_FIELD"): "integration/agent/test_agent_changes.py",
     (f"{CLIENTS}.OpenClientChannel", "LIMIT_EXCEEDED"): "unit/broker_agent/clients/test_managers.py",
