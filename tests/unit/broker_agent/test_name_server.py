@@ -115,6 +115,16 @@ def test_answers_are_counted_and_say_how_old_and_whose_the_registration_is() -> 
     assert (report.full_registration_count, report.increment_count, report.generation) == (4, 0, 1)
 
 
+def test_a_table_refused_for_good_waits_twice_as_long_each_time() -> None:
+    clock, error = VirtualClock(), refused("LIMIT_EXCEEDED")
+    status = NameServerStatus(Endpoint("127.0.0.1", 9876), agent_timing(clock))
+    for seconds in (60, 120, 240, 480, 960, 1_920, 3_600, 3_600):
+        status.refused(OLD, agent_pb.REGISTRATION_KIND_FULL, error)
+        for pause, call in ((seconds - 1, Call.NONE), (1, Call.FIND_HOLDER)):
+            clock.advance(pause)
+            assert next_call(status.known, OLD, clock.seconds) is call
+
+
 class Attempts(PassingClock):
     """Attempts of a call that fails as told. Their waits are the pauses of this clock."""
 
