@@ -86,12 +86,12 @@ def methods_of(service: ServiceDescriptor, part: object) -> list[MethodDescripto
 _log = structlog.get_logger(__name__)
 
 MAX_PART_BYTES = 512
-"""Longest text, field or value of an error; the rest is left out."""
+"""Longest text of an error, field, description or value of metadata. The rest is left out."""
 MAX_ERROR_BYTES = 3_072
 """Most bytes of texts in an error; violations beyond them are left out.
 
-gRPC libraries take 8 KiB of trailers. There, the details are in base64, and the text is once more, at up to three bytes
-a byte.
+gRPC libraries take 8 KiB of trailers. All texts travel in base64. The error's own text travels once more, with three
+bytes for each byte that is not printable ASCII.
 """
 
 
@@ -122,9 +122,9 @@ class Failures:
         retry_after = error.retry_after_seconds
         text, metadata = _cut(error.text), {key: _cut(value) for key, value in error.metadata.items()}
         violations = [FieldViolation(_cut(each.field), _cut(each.description)) for each in error.violations]
-        size = len("".join((text, *metadata.values())).encode())
-        sizes = accumulate((len(f"{each.field}{each.description}".encode()) for each in violations), initial=size)
-        fitting = sum(each <= MAX_ERROR_BYTES for each in sizes) - 1
+        room = MAX_ERROR_BYTES - len("".join((text, *metadata.values())).encode())
+        sizes = accumulate(len(f"{each.field}{each.description}".encode()) for each in violations)
+        fitting = sum(size <= room for size in sizes)
         return RichError(
             self.codes[error.reason],
             text,

@@ -7,21 +7,22 @@ import os
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import structlog
 
 from namesrv_common.process.systemd import feed_watchdog, tell_systemd, watchdog_seconds
 
-PROGRAM = """
-import asyncio, resource
+FREED_MEMORY = """
+import asyncio
 from pathlib import Path
-from namesrv_common.process.program import descriptors_of_listener, return_freed_memory, use_all_descriptors
+from namesrv_common.process.program import return_freed_memory
 
 def resident():
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096 >> 20
 
-async def free_memory():
+async def main():
     pieces = [b"x" * 64_000 for _ in range(4_000)]
     del pieces[::2]
     kept = resident()
@@ -31,16 +32,36 @@ async def free_memory():
             await asyncio.sleep(0.01)
     trimming.cancel()
 
-resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000))
-use_all_descriptors()
-print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_of_listener(1))
-asyncio.run(free_memory())
+asyncio.run(main())
 """
 
+ALL_DESCRIPTORS = (
+    "import resource; from namesrv_common.process.program import use_all_descriptors, descriptors_of_listener;"
+    "resource.setrlimit(resource.RLIMIT_NOFILE, (100, 1_000)); use_all_descriptors();"
+    "print(*resource.getrlimit(resource.RLIMIT_NOFILE), descriptors_of_listener(1))"
+)
 
-def test_a_process_uses_all_descriptors_and_returns_freed_memory() -> None:
-    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout.split(), done.returncode) == (["1000", "1000", "750"], 0), done.stderr
+
+def printed_by(program: str) -> str:
+    """What a Python process prints that runs a program to its end."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_memory_between_pieces_in_use_is_returned() -> None:
+    printed_by(FREED_MEMORY)
+
+
+def test_a_process_uses_all_descriptors_that_it_may_have() -> None:
+    assert printed_by(ALL_DESCRIPTORS).split() == ["1000", "1000", "750"]
+
+
+def test_a_systemd_that_cannot_be_told_is_a_warning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "nobody"))
+    with structlog.testing.capture_logs() as said:
+        tell_systemd("READY=1")
+    assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]
 
 
 def test_the_watchdog_of_this_process_alone_counts() -> None:
@@ -51,9 +72,7 @@ def test_the_watchdog_of_this_process_alone_counts() -> None:
         assert watchdog_seconds(other) is None
 
 
-def test_the_watchdog_is_fed_at_an_abstract_name_and_a_lost_one_logged(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_watchdog_is_fed_again_and_again_at_an_abstract_name(monkeypatch: pytest.MonkeyPatch) -> None:
     name = f"namesrv-test-{os.getpid()}"
 
     async def hear(systemd: socket.socket) -> None:
@@ -68,6 +87,3 @@ def test_the_watchdog_is_fed_at_an_abstract_name_and_a_lost_one_logged(
         systemd.setblocking(False)
         monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
         asyncio.run(hear(systemd))
-    with structlog.testing.capture_logs() as said:
-        tell_systemd("READY=1")
-    assert [(line["event"], line["log_level"]) for line in said] == [("systemd_not_told", "warning")]

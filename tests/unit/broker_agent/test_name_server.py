@@ -480,7 +480,7 @@ class RoundsAgainstANameServer(Machine):
             self.reaches("no room")
         else:
             assert sent
-            assert not (may_be_left and needs_all), "no name server was asked who has the id"
+            assert not (may_be_left and needs_all), "the name server was not asked who has the id"
             self.reaches("taken from another" if may_be_left else "registered")
             self.it_is_registered()
             assert not asks or self.kinds()[-1] == Event.KIND_REGISTRATION_LOST
