@@ -97,14 +97,13 @@ async def test_topics_are_looked_up_in_batches_and_share_one_watch(fake: FakeNam
     topics = [f"topic-{number}" for number in range(1_105)]
     for topic in topics:
         fake.put(topic, wire_route())
-    *first, last_of_first = topics[:1_100]
-    later = topics[1_100:]
-    async with AioRouteClient(str(fake.endpoint), QUICK, topics=[*first, last_of_first]) as client:
+    first, later = topics[:1_100], topics[1_100:]
+    async with AioRouteClient(str(fake.endpoint), QUICK, topics=first) as client:
         await asyncio.to_thread(watching, client, fake)
         await asyncio.gather(*(client.route(topic) for topic in later * 4))
         await asyncio.to_thread(eventually, lambda: len(fake.watch_updates), lambda number: number == 1)
-        with client.changes([later[3], last_of_first]) as changes:
-            for topic in (later[3], last_of_first):
+        with client.changes([later[3], first[-1]]) as changes:
+            for topic in (later[3], first[-1]):
                 fake.put(topic, wire_route("broker-z"))
                 change = await anext(aiter(changes))
                 assert (change.topic, change.new_route) == (topic, route("broker-z"))
